@@ -18,9 +18,9 @@ from bench.measurement import Measurement
 from datum_compute.api.meta.timestamps import unix_time
 from datum_compute.drivers.containers.container_spec import OPEN_FILES_MAX, PROCESSES_MAX
 from datum_compute.drivers.containers.engine import Engine
-from tests.containers.cells import Cell
-from tests.containers.engine import TestEngine, missing_programs
-from tests.containers.real import Real, up
+from testkit.processes.container_cell import Cell
+from testkit.processes.container_engine import TestEngine, missing_programs
+from testkit.processes.container_platform import Real, up
 
 ROUNDS = 5
 MACHINES = 100

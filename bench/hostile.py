@@ -1,8 +1,8 @@
 """Measures how long each hostile request blocks the event loop, and its memory. Then measures the
 memory that unread watches and lists take (``unread_watches.py``).
 
-The requests are those of ``tests/hostile/corpus.py``. Each run has a new server. Time is processor
-time. The best of three runs counts, because other programs on the machine only add to it.
+The requests are those of ``testkit/hostile/corpus.py``. Each run has a new server. Time is
+processor time. The best of three runs counts, because other programs on the machine only add to it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 from bench import unread_watches
 from bench.measurement import Measurement
-from tests.hostile.corpus import CORPUS
-from tests.hostile.logs import LOGS
-from tests.hostile.measure import (
+from testkit.hostile.corpus import CORPUS
+from testkit.hostile.logs import LOGS
+from testkit.hostile.measure import (
     BLOCKED_MAX_MS,
     GROWTH_MAX_MB,
     Cost,

@@ -31,10 +31,10 @@ from datum_compute.client.auth.kubeconfig import build_client, connection_of, lo
 from datum_compute.client.client import Client
 from datum_compute.client.connect import open_transport
 from hack.kube_assets import built_assets
-from tests.e2e.platform import BIN, eventually
-from tests.e2e.single_cluster import DEPLOY, account_kubeconfig, installed, workload
-from tests.kubernetes.programs import started, stop
-from tests.kubernetes.servers import RealPlane, RealServers
+from testkit.processes.api_servers import RealPlane, RealServers
+from testkit.processes.local_platform import BIN, eventually
+from testkit.processes.programs import started, stop
+from testkit.processes.single_cluster import DEPLOY, account_kubeconfig, installed, workload
 
 MANY = 1_000
 PATIENCE_S = 900

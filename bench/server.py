@@ -35,8 +35,8 @@ from datum_compute.api.meta.codec import decode, encode, from_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.app.process import run_loop
 from hack.kube_assets import found_assets
-from tests.e2e.single_cluster import installed
-from tests.kubernetes.servers import ADMIN_TOKEN, RealServers
+from testkit.processes.api_servers import ADMIN_TOKEN, RealServers
+from testkit.processes.single_cluster import installed
 
 CONNECTIONS = 32
 SECONDS = 5.0

@@ -24,8 +24,8 @@ from datum_compute.drivers.traffic import Backend, SleepPolicy
 from datum_compute.ingress.activations import WakeHistory
 from datum_compute.ingress.idle_scaler import IdleScaler
 from datum_compute.ingress.proxy import Proxy
-from tests.containers.cells import ID, Cell, an_interface
-from tests.containers.engine import TestEngine, missing_programs
+from testkit.processes.container_cell import ID, Cell, an_interface
+from testkit.processes.container_engine import TestEngine, missing_programs
 
 ROUNDS = 25
 IDLE_S, SETTLED_S = 0.1, 0.1

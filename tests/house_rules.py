@@ -20,6 +20,8 @@ from pathlib import Path, PurePosixPath
 ROOT_PACKAGE = "datum_compute"
 SOURCE_FOLDER = f"src/{ROOT_PACKAGE}"
 TESTKIT = "testkit"  # beside src, and not in the wheel
+# Starts real programs, in real time. The rules on effects, clock and tasks do not apply to it.
+REAL_PROCESSES = f"{TESTKIT}/processes/"
 
 _ALL = frozenset(
     {
@@ -167,7 +169,8 @@ FILES_WITH_TASKS = frozenset(
     }
 )
 RANDOMNESS_SOURCES = frozenset({"cli/environment.py"})
-CLOCK_READERS = frozenset({"testkit/sim/run/main.py"})  # reports the duration of a search
+# Report the duration of a search, and measure the processor time of requests.
+CLOCK_READERS = frozenset({"testkit/sim/run/main.py", "testkit/hostile/measure.py"})
 ENVIRONMENT_READERS = frozenset({"app/settings/settings.py", "cli/environment.py"})
 
 
@@ -275,6 +278,13 @@ def find_forbidden_imports(source: Source) -> Iterator[str]:
             yield f"{source.path}:{line}: {head} is not in the wheel; move the code below src"
 
 
+def find_test_imports(path: str, text: str) -> Iterator[str]:
+    """Benchmarks, examples and the test kit run without tests."""
+    for line, name in imported_modules(parse_source(path, text)):
+        if name.partition(".")[0] == "tests":
+            yield f"{path}:{line}: imports {name}; move the shared code to {TESTKIT}"
+
+
 def find_undeclared_package(source: Source) -> Iterator[str]:
     """Every folder is a package of the table. Outside of packages there are only known files."""
     known = {*MAY_IMPORT, *LEAVES, "__init__", "__main__"}
@@ -315,7 +325,8 @@ def find_async_planning(source: Source) -> Iterator[str]:
 
 def find_clock_or_randomness(source: Source) -> Iterator[str]:
     """Clock, ids and randomness are arguments. ``app`` creates them; ``cli`` may read the clock."""
-    if source.package == "app" or source.path in RANDOMNESS_SOURCES:
+    is_exempt = source.package == "app" or source.path in RANDOMNESS_SOURCES
+    if is_exempt or source.path.startswith(REAL_PROCESSES):
         return
     for line, name in _used_names(source):
         may_read_clock = source.package == "cli" or source.path in CLOCK_READERS
@@ -330,6 +341,8 @@ def find_clock_or_randomness(source: Source) -> Iterator[str]:
 
 def find_effects(source: Source) -> Iterator[str]:
     """Only adapters open sockets and files, start programs and threads, or end the process."""
+    if source.path.startswith(REAL_PROCESSES):
+        return
     used = [*_used_names(source), *_builtin_calls(source)]
     for what, names, adapters in EFFECTS:
         if source.package in adapters or source.path in adapters:
@@ -377,7 +390,7 @@ def find_tasks(source: Source) -> Iterator[str]:
 
 
 def find_environment_reads(source: Source) -> Iterator[str]:
-    if source.path in ENVIRONMENT_READERS:
+    if source.path in ENVIRONMENT_READERS or source.path.startswith(REAL_PROCESSES):
         return
     for line, name in _used_names(source):
         if name in ("os.environ", "os.environb", "os.getenv", "os.getenvb"):

@@ -81,6 +81,25 @@ def test_the_product_does_not_import_the_testkit() -> None:
     assert imports == []
 
 
+@pytest.mark.parametrize("folder", ["bench", "examples", "hack", "testkit"])
+def test_only_tests_import_tests(folder: str) -> None:
+    imports = [
+        sentence
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for sentence in house_rules.find_test_imports(
+            path.relative_to(ROOT).as_posix(), path.read_text()
+        )
+    ]
+    assert not imports, report(imports)
+
+
+def test_an_import_of_a_test_is_reported_with_its_line() -> None:
+    text = "import os\n\n\ndef main() -> None:\n    from tests.e2e import conftest\n"
+    (sentence,) = house_rules.find_test_imports("bench/store.py", text)
+    assert sentence.startswith("bench/store.py:5: imports tests.e2e.conftest; ")
+    assert not list(house_rules.find_test_imports("bench/store.py", "import testkit.builders\n"))
+
+
 def test_the_testkit_does_not_import_the_command_line() -> None:
     imports = [
         f"{source.path}:{line}: {name}"

@@ -14,8 +14,14 @@ from datum_compute.api.errors import Unauthorized
 from datum_compute.api.planes import PLATFORM, PlaneName, path_prefix
 from datum_compute.client.client import Client
 from datum_compute.client.transport.in_process import InProcessTransport
-from tests.server.granting import grant, rule
-from tests.server.running_server import CITIES, PROJECT, TOKEN, Server, running_server
+from testkit.api_server.granting import grant, rule
+from testkit.api_server.running_server import (
+    CITIES,
+    PROJECT,
+    TOKEN,
+    InProcessServer,
+    running_server,
+)
 from tests.server.test_instance_types import TYPES as TYPES_PATH
 
 ANN = Requester("ann", "42", ("dev",), {"scopes": ("a", "b")})
@@ -24,17 +30,17 @@ READ = AccessQuery("get", "", "secrets", "default", "db")
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Server]:
+async def server() -> AsyncIterator[InProcessServer]:
     async with running_server() as running:
         yield running
 
 
-def client(server: Server, plane: PlaneName, token: str = TOKEN) -> Client:
+def client(server: InProcessServer, plane: PlaneName, token: str = TOKEN) -> Client:
     transport = InProcessTransport(server.api.dispatch)
     return Client(transport, prefix=path_prefix(plane), token=token, agent="test")
 
 
-def lookups(server: Server) -> ClientLookups:
+def lookups(server: InProcessServer) -> ClientLookups:
     project = client(server, PlaneName("project/demo"))
     return ClientLookups(project, client(server, PLATFORM))
 
@@ -62,7 +68,7 @@ def test_a_review_passes_on_all_that_is_known_of_the_user() -> None:
     assert "group" not in access_review(ANN, READ)["spec"]["resourceAttributes"]
 
 
-async def test_rights_are_those_of_the_user_on_the_plane(server: Server) -> None:
+async def test_rights_are_those_of_the_user_on_the_plane(server: InProcessServer) -> None:
     asked = lookups(server)
     assert (await asked.answers(ANN, [USE, READ])).allowed == {USE: False, READ: False}
     await grant(server, rule("use", "networks", group=USE.group, names="blue"), prefix=PROJECT)
@@ -70,7 +76,7 @@ async def test_rights_are_those_of_the_user_on_the_plane(server: Server) -> None
 
 
 async def test_places_are_the_projects_and_sizes_the_platforms_where_it_has_any(
-    server: Server,
+    server: InProcessServer,
 ) -> None:
     asked = lookups(server)
     await server.json("POST", PROJECT + TYPES_PATH, a_type("own"))
@@ -82,7 +88,7 @@ async def test_places_are_the_projects_and_sizes_the_platforms_where_it_has_any(
     assert [t["metadata"]["name"] for t in kept] == ["kept"]
 
 
-async def test_one_question_without_an_answer_is_no_answer_at_all(server: Server) -> None:
+async def test_one_question_without_an_answer_is_no_answer_at_all(server: InProcessServer) -> None:
     broken = ClientLookups(client(server, PlaneName("project/demo"), "wrong"))
     with pytest.raises(Unauthorized):
         await broken.answers(ANN, [USE, LOCATIONS])

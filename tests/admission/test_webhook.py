@@ -21,8 +21,8 @@ from datum_compute.api.labels import CHANGED_BY
 from datum_compute.api.meta.codec import JsonObject, copied, decode
 from datum_compute.api.meta.json_patch import json_patch
 from datum_compute.server.verbs.json_patch import apply_json_patch
+from testkit.api_server.running_server import location_binding, workload
 from tests.admission.reviews import ANN, review
-from tests.server.running_server import location_binding, workload
 
 
 @dataclass

@@ -37,8 +37,8 @@ from datum_compute.server.access.audit import AuditEvent
 from datum_compute.store.journal import MemoryJournal
 from datum_compute.telemetry.logs import configure_logging
 from datum_compute.telemetry.otel import otel_tracer
+from testkit.api_server.running_server import workload
 from testkit.sim.loop import VirtualLoop, run_virtual
-from tests.server.running_server import workload
 
 PROJECT, CELL = project_plane("default"), cell_plane("dfw")
 PREFIX = path_prefix(PROJECT)

@@ -16,9 +16,9 @@ from datum_compute.app.cell_server import bind_cell_socket, report_address
 from datum_compute.app.state_directory import StateError, remembered_port
 from datum_compute.client.client import Client
 from datum_compute.server.http.listen import bind_listener
+from testkit.api_server.running_server import TOKEN
 from tests.app.test_joining import NOW, Link, hub, joining, opener
 from tests.server.cell_world import HUB as HUB_PATH
-from tests.server.running_server import TOKEN
 
 HOST = "127.0.0.1"
 

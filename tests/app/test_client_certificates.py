@@ -22,15 +22,22 @@ from datum_compute.app.certificates import (
 from datum_compute.server.access.client_certificates import CertificateReader
 from datum_compute.server.http.listen import api_tls_context, bind_listener
 from datum_compute.server.http.server import HttpServer
-from tests.server.granting import ANN, RBAC, cluster_binding, cluster_role, rule, server_with_ann
-from tests.server.running_server import PROJECT, TOKEN, WORKLOADS, Server
+from testkit.api_server.granting import (
+    ANN,
+    RBAC,
+    cluster_binding,
+    cluster_role,
+    rule,
+    server_with_ann,
+)
+from testkit.api_server.running_server import PROJECT, TOKEN, WORKLOADS, InProcessServer
 
 NOW = datetime.now(UTC)
 
 
 @dataclass
 class Port:
-    server: Server
+    server: InProcessServer
     folder: Path
     address: str
 

@@ -32,11 +32,11 @@ from datum_compute.client.client import Client
 from datum_compute.server.access.audit import AuditEvent
 from datum_compute.server.access.authentication import User
 from datum_compute.server.inventory import COLLECTOR
+from testkit.api_server.definitions import definition
+from testkit.api_server.granting import DEFAULT, RBAC, role, rule
+from testkit.api_server.running_server import running_server
 from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.app.test_manager_role import SETTLE_S, WIDGET, a_platform
-from tests.server.definitions import definition
-from tests.server.granting import DEFAULT, RBAC, role, rule
-from tests.server.running_server import running_server
 
 # No definition comes with the kinds of one test; each kind is an owner once and a dependent once.
 NAMESPACED = (ROLE, ROLE_BINDING, SERVICE_ACCOUNT, CONFIG_MAP, SECRET, WIDGET)

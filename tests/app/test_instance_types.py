@@ -13,8 +13,8 @@ from datum_compute.api.kinds import INSTANCE, INSTANCE_TYPE, LOCATION_BINDING, W
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import PLATFORM, cell_plane
+from testkit.api_server.running_server import location_binding, workload
 from tests.app.running_platform import FIRST, Running, on_a_platform
-from tests.server.running_server import location_binding, workload
 
 WEB = Ref("default", "web")
 OLD, NEW, TINY = Ref("", "d1-standard-1"), Ref("", "d1-standard-2"), Ref("", "tiny")

@@ -31,9 +31,9 @@ from datum_compute.client.auth.connection import Connection
 from datum_compute.client.client import Client
 from datum_compute.client.transport.interface import Transport
 from datum_compute.server.access.client_certificates import IssuedCertificate, SigningRequest
+from testkit.api_server.running_server import START_S, TOKEN, InProcessServer
 from tests.server.cell_world import CLUSTERS, hub_with_two_cells
 from tests.server.cell_world import HUB as HUB_PATH
-from tests.server.running_server import START_S, TOKEN, Server
 from tests.server.test_joining import TOKEN_TEXT, TOKENS, join_token
 
 NOW = datetime.fromtimestamp(START_S, UTC)
@@ -43,7 +43,7 @@ URL = "https://127.0.0.1:7443"
 class Link:
     """To the server, with the certificate that a TLS port would have seen."""
 
-    def __init__(self, server: Server, certificate_pem: str = "") -> None:
+    def __init__(self, server: InProcessServer, certificate_pem: str = "") -> None:
         self._server = server
         self._certificate = certificate_pem
 
@@ -52,7 +52,7 @@ class Link:
 
 
 def opener(
-    server: Server,
+    server: InProcessServer,
 ) -> Callable[[Connection], AbstractAsyncContextManager[Transport]]:
     @asynccontextmanager
     async def opened(_connection: Connection) -> AsyncIterator[Transport]:
@@ -62,7 +62,7 @@ def opener(
 
 
 @asynccontextmanager
-async def hub(folder: Path) -> AsyncIterator[Server]:
+async def hub(folder: Path) -> AsyncIterator[InProcessServer]:
     ensure_certificate(private_directory(folder), NOW)
 
     def signed(requested: SigningRequest, user: str, groups: tuple[str, ...]) -> IssuedCertificate:

@@ -18,9 +18,9 @@ from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.planes.roles import MANAGER_USER
 from datum_compute.server.access.audit import AuditEvent
 from datum_compute.store.journal import MemoryJournal
+from testkit.api_server.definitions import definition
 from testkit.builders import a_new_workload
 from testkit.sim.loop import VirtualLoop, run_virtual
-from tests.server.definitions import definition
 
 PROJECT, CELL = project_plane("default"), cell_plane("dfw")
 SETTLE_S = 60

@@ -31,9 +31,9 @@ from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.planes.roles import MANAGER_USER
 from datum_compute.server.access.authentication import User
 from datum_compute.server.http.listen import ServerCertificate
+from testkit.api_server.granting import RBAC, cluster_binding, ensure_first_roles, user
+from testkit.api_server.running_server import PROJECT, InProcessServer, running_server, workload
 from tests.admission.reviews import review
-from tests.server.granting import RBAC, cluster_binding, ensure_first_roles, user
-from tests.server.running_server import PROJECT, Server, running_server, workload
 from tests.stream_servers import close_at_once, serve_tcp
 
 DEMO = PlaneName("project/demo")
@@ -77,7 +77,7 @@ def trusting(files: ServerCertificate, client: Path | None = None) -> ssl.SSLCon
     return context
 
 
-def dispatcher_for(server: Server, *, token: str = MANAGER) -> WebhookDispatcher:
+def dispatcher_for(server: InProcessServer, *, token: str = MANAGER) -> WebhookDispatcher:
     transport = InProcessTransport(server.api.dispatch)
     clients = {
         plane: Client(transport, prefix=path_prefix(plane), token=token, agent="webhook")
@@ -87,7 +87,7 @@ def dispatcher_for(server: Server, *, token: str = MANAGER) -> WebhookDispatcher
 
 
 @asynccontextmanager
-async def a_project() -> AsyncIterator[Server]:
+async def a_project() -> AsyncIterator[InProcessServer]:
     """Where edith edits, vera looks on, and the manager has the rights that it is shipped with."""
     users = {MANAGER: User(MANAGER_USER, (), frozenset({"*"}))}
     async with running_server(users=users) as server:

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.containers.cells import Cell
-from tests.containers.engine import TestEngine, missing_programs
-from tests.containers.real import Real, up
-from tests.e2e.platform import eventually
+from testkit.processes.container_cell import Cell
+from testkit.processes.container_engine import TestEngine, missing_programs
+from testkit.processes.container_platform import Real, up
+from testkit.processes.local_platform import eventually
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

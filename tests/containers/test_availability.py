@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.containers.engine import TestEngine
-from tests.containers.real import Real
+from testkit.processes.container_engine import TestEngine
+from testkit.processes.container_platform import Real
 
 pytestmark = pytest.mark.timeout(400)
 

@@ -7,10 +7,10 @@ import pytest
 from datum_compute.api.compute.instance import Container
 from datum_compute.api.conditions import Reason
 from datum_compute.drivers.driver import DataFile, MachineData
-from tests.containers.cells import ID, Cell
-from tests.containers.engine import TestEngine
-from tests.containers.real import Real
-from tests.e2e.platform import eventually
+from testkit.processes.container_cell import ID, Cell
+from testkit.processes.container_engine import TestEngine
+from testkit.processes.container_platform import Real
+from testkit.processes.local_platform import eventually
 
 pytestmark = pytest.mark.timeout(240)
 

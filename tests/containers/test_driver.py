@@ -24,8 +24,8 @@ from datum_compute.drivers.containers.machine import Machine
 from datum_compute.drivers.containers.status import machine_state
 from datum_compute.drivers.driver import NOT_OBSERVED, DataFile, Driver, MachineData, MachineState
 from testkit.conformance import driver as driver_conformance
-from tests.containers.cells import ID, Cell, a_probe, an_interface
-from tests.containers.engine import PASSWORD, USER, TestEngine
+from testkit.processes.container_cell import ID, Cell, a_probe, an_interface
+from testkit.processes.container_engine import PASSWORD, USER, TestEngine
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.containers.engine import TestEngine
-from tests.containers.real import Real, up
-from tests.e2e.platform import BIN, eventually
+from testkit.processes.container_engine import TestEngine
+from testkit.processes.container_platform import Real, up
+from testkit.processes.local_platform import BIN, eventually
 from tests.e2e.terminal import Screen
 
 pytestmark = pytest.mark.timeout(240)

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.containers.engine import TestEngine
+from testkit.processes.container_engine import TestEngine
+from testkit.processes.container_platform import Real, page, up
+from testkit.processes.local_platform import eventually
 from tests.containers.load import Load
-from tests.containers.real import Real, page, up
-from tests.e2e.platform import eventually
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.containers.engine import TestEngine
-from tests.containers.real import Real, page, up
-from tests.e2e.platform import eventually
+from testkit.processes.container_engine import TestEngine
+from testkit.processes.container_platform import Real, page, up
+from testkit.processes.local_platform import eventually
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -22,9 +22,9 @@ from typing import Any
 import pytest
 
 from datum_compute.drivers.containers.container_spec import CELL
-from tests.containers.engine import TestEngine
-from tests.containers.real import Real, up
-from tests.e2e.platform import eventually
+from testkit.processes.container_engine import TestEngine
+from testkit.processes.container_platform import Real, up
+from testkit.processes.local_platform import eventually
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -12,10 +12,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.containers.engine import TestEngine
+from testkit.processes.container_engine import TestEngine
+from testkit.processes.container_platform import Real
+from testkit.processes.local_platform import eventually
 from tests.containers.load import Load
-from tests.containers.real import Real
-from tests.e2e.platform import eventually
 
 pytestmark = pytest.mark.timeout(240)
 

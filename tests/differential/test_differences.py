@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 import yaml
 
+from testkit.processes.api_servers import ADMIN_TOKEN, running_servers
+from testkit.processes.local_platform import BIN, LocalPlatform, eventually
+from testkit.processes.programs import started, stop
 from tests.differential.comparison import Transcript, find_differences
 from tests.differential.definition import WIDGETS
 from tests.differential.sequences import SEQUENCES
 from tests.differential.servers import ApiServer
 from tests.differential.steps import get, post
-from tests.e2e.platform import BIN, LocalPlatform, eventually
-from tests.kubernetes.programs import started, stop
-from tests.kubernetes.servers import ADMIN_TOKEN, running_servers
 from tests.kubernetes.topology import install_definitions
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kubernetes]

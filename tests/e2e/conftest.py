@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from hack.find_kubectl import NoKubectl, kubectl
+from testkit.processes.api_servers import RealServers, running_servers
+from testkit.processes.kubectl import Kubectl
+from testkit.processes.local_platform import CITIES, LocalPlatform, allow_on_platform
 from tests.e2e.aftermath import aftermath
-from tests.e2e.kubectl import Kubectl
-from tests.e2e.platform import CITIES, LocalPlatform, allow_on_platform
 from tests.e2e.processes import Api, empty_project, running_processes
 from tests.e2e.topologies import TOPOLOGIES, Topology
 from tests.karmada.assets import needed_karmada
-from tests.kubernetes.servers import RealServers, running_servers
 from tests.kubernetes.topology import KubernetesTopology
 
 PROJECT = "project/default"

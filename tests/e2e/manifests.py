@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tests.server import running_server
+from testkit.api_server import running_server
 
 WIDGETS = "widgets.example.com"
 

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import yaml
 
-from tests.e2e.platform import LocalPlatform, eventually
+from testkit.processes.local_platform import LocalPlatform, eventually
 
 Object = dict[str, Any]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.platform import BIN, eventually
+from testkit.processes.local_platform import BIN, eventually
 from tests.e2e.processes import CLUSTERS, SPACE, Api, Processes, condition, workload
 
 pytestmark = pytest.mark.e2e

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.platform import LocalPlatform, eventually
+from testkit.processes.local_platform import LocalPlatform, eventually
 from tests.e2e.test_full_disk import fill, small_disk
 
 pytestmark = pytest.mark.e2e

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.platform import BIN, LocalPlatform, eventually
+from testkit.processes.local_platform import BIN, LocalPlatform, eventually
 
 pytestmark = pytest.mark.e2e
 

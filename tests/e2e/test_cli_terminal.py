@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.platform import BIN, LocalPlatform, eventually
+from testkit.processes.local_platform import BIN, LocalPlatform, eventually
 from tests.e2e.terminal import TMUX, Screen
 
 pytestmark = pytest.mark.e2e

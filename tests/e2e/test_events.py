@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.platform import LocalPlatform, eventually
+from testkit.processes.local_platform import LocalPlatform, eventually
 from tests.e2e.test_slice import DEPLOY
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("needs_kubectl")]

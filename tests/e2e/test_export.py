@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.kubectl import Kubectl
-from tests.e2e.platform import LocalPlatform, eventually
+from testkit.processes.kubectl import Kubectl
+from testkit.processes.local_platform import LocalPlatform, eventually
+from testkit.processes.single_cluster import DEPLOY, installed
 from tests.e2e.processes import SPACE, Api, condition
-from tests.e2e.single_cluster import DEPLOY, installed
 from tests.e2e.topologies import Topology
 
 pytestmark = pytest.mark.e2e

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from tests.e2e.platform import eventually
+from testkit.processes.local_platform import eventually
 from tests.e2e.processes import (
     CLUSTERS,
     COMPUTE,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.platform import LocalPlatform
+from testkit.processes.local_platform import LocalPlatform
 
 pytestmark = pytest.mark.e2e
 

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.e2e.platform import eventually
+from testkit.processes.local_platform import eventually
+from testkit.processes.programs import kill
 from tests.e2e.processes import (
     COMPUTE,
     INSTANCES,
@@ -23,7 +24,6 @@ from tests.e2e.processes import (
 )
 from tests.e2e.topologies import CENTRE
 from tests.karmada.hub import PARTS
-from tests.kubernetes.programs import kill
 from tests.kubernetes.topology import KubernetesTopology
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kubernetes, pytest.mark.karmada]

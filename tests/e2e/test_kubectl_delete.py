@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.kubectl import Kubectl
+from testkit.processes.kubectl import Kubectl
+from testkit.processes.local_platform import eventually
 from tests.e2e.manifests import config_map, listed, owned, widget, widget_definition, workload
-from tests.e2e.platform import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("needs_kubectl")]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.kubectl import Kubectl
+from testkit.processes.kubectl import Kubectl
+from testkit.processes.local_platform import LocalPlatform
 from tests.e2e.manifests import workload
-from tests.e2e.platform import LocalPlatform
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("needs_kubectl")]
 

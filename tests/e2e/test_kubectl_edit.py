@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.kubectl import Kubectl
+from testkit.processes.kubectl import Kubectl
 from tests.e2e.manifests import config_map, image, workload
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("needs_kubectl")]

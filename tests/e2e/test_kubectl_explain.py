@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.kubectl import Kubectl
+from testkit.processes.kubectl import Kubectl
 from tests.e2e.manifests import WIDGETS, widget, widget_definition
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("needs_kubectl")]

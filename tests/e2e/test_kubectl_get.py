@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from tests.e2e.kubectl import Kubectl
+from testkit.processes.kubectl import Kubectl
 from tests.e2e.manifests import config_map, listed, workload
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("needs_kubectl")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.kubectl import Kubectl
+from testkit.processes.kubectl import Kubectl
 from tests.e2e.manifests import config_map, workload
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("needs_kubectl")]

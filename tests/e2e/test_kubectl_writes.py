@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from datum_compute.api.labels import CHANGED_BY
-from tests.e2e.kubectl import Kubectl
+from testkit.processes.kubectl import Kubectl
 from tests.e2e.manifests import config_map, image, listed, workload
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("needs_kubectl")]

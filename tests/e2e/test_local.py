@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.e2e.kubectl import Kubectl
-from tests.e2e.platform import LocalPlatform
+from testkit.processes.kubectl import Kubectl
+from testkit.processes.local_platform import LocalPlatform
 
 pytestmark = pytest.mark.e2e
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.platform import LocalPlatform, eventually
+from testkit.processes.local_platform import LocalPlatform, eventually
 from tests.e2e.processes import (
     HUB,
     INSTANCES,

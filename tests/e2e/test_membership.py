@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from datum_compute.server.http.listen import bind_listener
-from tests.e2e.platform import eventually
+from testkit.processes.local_platform import eventually
 from tests.e2e.processes import (
     CLUSTERS,
     INSTANCES,

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tests.e2e.kubectl import Kubectl
-from tests.e2e.platform import LocalPlatform, eventually
+from testkit.processes.kubectl import Kubectl
+from testkit.processes.local_platform import LocalPlatform, eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("needs_kubectl")]
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.platform import CITIES, LocalPlatform, allow_on_platform
-from tests.server.running_server import namespace, workload
+from testkit.api_server.running_server import namespace, workload
+from testkit.processes.local_platform import CITIES, LocalPlatform, allow_on_platform
 
 pytestmark = [
     pytest.mark.e2e,

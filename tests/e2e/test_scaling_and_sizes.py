@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from datum_compute.app.certificates import issue_client_certificate
-from tests.e2e.kubectl import Kubectl
-from tests.e2e.platform import eventually
+from testkit.processes.kubectl import Kubectl
+from testkit.processes.local_platform import eventually
 from tests.e2e.processes import (
     DEPLOYMENTS,
     INSTANCES,

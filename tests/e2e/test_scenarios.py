@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from tests.e2e.platform import eventually
+from testkit.processes.local_platform import eventually
 from tests.e2e.processes import (
     COMPUTE,
     DEPLOYMENTS,

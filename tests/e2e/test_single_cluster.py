@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.kubectl import Kubectl
-from tests.e2e.platform import BIN, LocalPlatform, eventually
-from tests.e2e.single_cluster import (
+from testkit.processes.kubectl import Kubectl
+from testkit.processes.local_platform import BIN, LocalPlatform, eventually
+from testkit.processes.single_cluster import (
     DEPLOY,
     PATIENCE_S,
     SingleCluster,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.kubectl import Kubectl
-from tests.e2e.platform import BIN, LocalPlatform, eventually
+from testkit.processes.kubectl import Kubectl
+from testkit.processes.local_platform import BIN, LocalPlatform, eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("needs_kubectl")]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.platform import eventually
+from testkit.processes.local_platform import eventually
+from testkit.processes.programs import stop
 from tests.e2e.processes import SPACE, Api, workload
 from tests.e2e.topologies import CENTRE
-from tests.kubernetes.programs import stop
 from tests.kubernetes.topology import KubernetesTopology
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kubernetes]

@@ -26,7 +26,7 @@ from datum_compute.cli.local.platform import find_running, is_ready
 from datum_compute.client.auth.kubeconfig import build_client, connection_of, load_kubeconfig
 from datum_compute.client.client import Client
 from datum_compute.client.transport.http1 import Http1Transport
-from tests.e2e.platform import BIN, LocalPlatform, eventually
+from testkit.processes.local_platform import BIN, LocalPlatform, eventually
 
 pytestmark = pytest.mark.e2e
 

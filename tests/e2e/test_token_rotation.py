@@ -7,9 +7,9 @@ import urllib.error
 
 import pytest
 
-from tests.e2e.platform import eventually
+from testkit.processes.api_servers import ACCOUNTS_IN
+from testkit.processes.local_platform import eventually
 from tests.e2e.processes import COMPUTE, SPACE, Api, condition, workload
-from tests.kubernetes.servers import ACCOUNTS_IN
 from tests.kubernetes.topology import KubernetesTopology
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kubernetes]

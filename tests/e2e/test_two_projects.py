@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.platform import eventually
+from testkit.processes.local_platform import eventually
 from tests.e2e.processes import (
     CLUSTERS,
     COMPUTE,

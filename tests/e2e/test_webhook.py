@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from testkit.api_server.running_server import workload
+from testkit.processes.local_platform import BIN, LocalPlatform, eventually
 from tests.admission.reviews import review
-from tests.e2e.platform import BIN, LocalPlatform, eventually
-from tests.server.running_server import workload
 
 pytestmark = pytest.mark.e2e
 

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.e2e.kubectl import Kubectl
-from tests.e2e.platform import eventually
-from tests.e2e.single_cluster import (
+from testkit.processes.api_servers import free_ports
+from testkit.processes.kubectl import Kubectl
+from testkit.processes.local_platform import eventually
+from testkit.processes.single_cluster import (
     DEPLOY,
     PATIENCE_S,
     SingleCluster,
@@ -24,7 +25,6 @@ from tests.e2e.single_cluster import (
     installed,
     workload,
 )
-from tests.kubernetes.servers import free_ports
 
 pytestmark = [
     pytest.mark.e2e,

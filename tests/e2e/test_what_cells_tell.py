@@ -12,7 +12,7 @@ import pytest
 
 from datum_compute.api.gateway import GatewayReason, instance_path
 from datum_compute.app.heartbeat import is_karmada
-from tests.e2e.platform import eventually
+from testkit.processes.local_platform import eventually
 from tests.e2e.processes import CLUSTERS, COMPUTE, SPACE, Api, Object, workload
 from tests.e2e.topologies import Topology
 from tests.kubernetes.topology import CAPACITY, HEARTBEAT_S, KubernetesTopology

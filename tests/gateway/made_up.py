@@ -41,8 +41,8 @@ from datum_compute.gateway.cells import CellEndpoint, CellEndpoints
 from datum_compute.gateway.gateway import Gateway
 from datum_compute.server.access.audit import AuditEvent
 from datum_compute.server.access.authentication import User
+from testkit.api_server.running_server import PROJECT, TOKEN, InProcessServer, running_server
 from testkit.sim.loop import run_virtual
-from tests.server.running_server import PROJECT, TOKEN, Server, running_server
 
 EVE = "token-of-eve"
 DFW = cell_plane("dfw")
@@ -173,7 +173,7 @@ class MadeUpCell:
 class Desk:
     """A server with a gateway, an instance ``web`` of a cell, and Eve."""
 
-    server: Server
+    server: InProcessServer
     gateway: Gateway
     ways: CellEndpoints
     trail: list[AuditEvent]
@@ -228,7 +228,9 @@ def at_a_desk(scenario: Callable[[Desk], Coroutine[Any, Any, None]]) -> None:
     run_virtual(Random(5), main)
 
 
-def a_desk(server: Server, inside: dict[PlaneName, CellEndpoint], cell: MadeUpCell) -> Desk:
+def a_desk(
+    server: InProcessServer, inside: dict[PlaneName, CellEndpoint], cell: MadeUpCell
+) -> Desk:
     trail: list[AuditEvent] = []
     doorkeeper = LocalGatewayAuthorizer(server.api.dispatch, server.clock, trail.append)
     ways = CellEndpoints(inside, [cell_plane("pretended")], why="it is told so")
@@ -241,13 +243,13 @@ def a_desk(server: Server, inside: dict[PlaneName, CellEndpoint], cell: MadeUpCe
     return Desk(server, gateway, ways, trail, cell)
 
 
-async def _uid(server: Server) -> str:
+async def _uid(server: InProcessServer) -> str:
     found = await server.json("GET", f"{PROJECT}/api/v1/namespaces/default")
     uid: str = found["metadata"]["uid"]
     return uid
 
 
-async def _let_ask(server: Server) -> None:
+async def _let_ask(server: InProcessServer) -> None:
     """Everybody may ask what they may, as on every plane that was brought up."""
     rules = [
         {

@@ -36,8 +36,8 @@ from datum_compute.drivers.logs import LogPage, LogQuery
 from datum_compute.gateway.cells import RemoteCell
 from datum_compute.gateway.exec_session import AGAIN_S, SILENCE_S
 from datum_compute.gateway.gateway import PLANE_LOG_READERS_MAX, SESSIONS_MAX
+from testkit.api_server.running_server import PROJECT, TOKEN
 from tests.gateway.made_up import DFW, EVE, Desk, MadeUpCell, Socketless, a_desk, at_a_desk
-from tests.server.running_server import PROJECT, TOKEN
 
 LOG = instance_path("default", "web", "log")
 USAGE = instance_path("default", "web", "usage")

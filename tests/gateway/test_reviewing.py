@@ -17,10 +17,10 @@ from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.gateway.authorizer import HOLDS_S, GatewayTarget, RemoteGatewayAuthorizer
 from datum_compute.server.access.audit import AuditEvent
 from datum_compute.server.access.authentication import User
+from testkit.api_server.running_server import TOKEN, InProcessServer, running_server
 from testkit.sim.loop import run_virtual
 from tests.gateway.made_up import EVE, a_desk
 from tests.gateway.made_up import MadeUpCell as NoCell
-from tests.server.running_server import TOKEN, Server, running_server
 
 DEMO = PlaneName("project/demo")
 LOG = GatewayTarget(DEMO, "default", "web", "log")
@@ -28,7 +28,7 @@ LOG = GatewayTarget(DEMO, "default", "web", "log")
 
 @dataclass
 class Door:
-    server: Server
+    server: InProcessServer
     manager: str = TOKEN
     now_s: float = 0.0
     trail: list[AuditEvent] = field(default_factory=list)

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from datum_compute.api.meta.codec import decode
-from tests.hostile.corpus import CORPUS
-from tests.hostile.measure import GROWTH_MAX_MB, measure_cost
-from tests.hostile.request import HostileRequest
+from testkit.hostile.corpus import CORPUS
+from testkit.hostile.measure import GROWTH_MAX_MB, measure_cost
+from testkit.hostile.request import HostileRequest
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/status")
 

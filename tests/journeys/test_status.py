@@ -10,8 +10,8 @@ from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, EVENT, INSTANCE, LOCATI
 from datum_compute.api.meta.codec import decode
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import HUB
+from testkit.api_server.running_server import location_binding
 from tests.journeys.platform import CELL, PROJECT, Platform, on_platform
-from tests.server.running_server import location_binding
 
 SCALE = {"minReplicas": 1}
 

@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 
 from hack.karmada_assets import found_karmada, karmada_module
+from testkit.processes.api_servers import RealPlane
 from tests.karmada.hub import Karmada
-from tests.kubernetes.servers import RealPlane
 
 
 def needed_karmada() -> Callable[[RealPlane], Karmada]:

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from testkit.processes.api_servers import RealServers, needed_assets
 from tests.karmada.assets import needed_karmada
 from tests.karmada.federation import Story, run_embedded
 from tests.karmada.members import Members
-from tests.kubernetes.assets import needed_assets
-from tests.kubernetes.servers import RealServers
 
 Runs = Callable[[Story], None]
 

@@ -18,10 +18,10 @@ from typing import Any
 
 import yaml
 
-from tests.e2e.kubectl import Kubectl
-from tests.e2e.platform import eventually
-from tests.kubernetes.programs import Process, kill, started, stop
-from tests.kubernetes.servers import START_S, RealPlane, free_ports
+from testkit.processes.api_servers import START_S, RealPlane, free_ports
+from testkit.processes.kubectl import Kubectl
+from testkit.processes.local_platform import eventually
+from testkit.processes.programs import Process, kill, started, stop
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 WEBHOOK, MANAGER, SCHEDULER = "karmada-webhook", "karmada-controller-manager", "karmada-scheduler"

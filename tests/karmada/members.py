@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from datum_compute.client.client import Client
+from testkit.processes.api_servers import RealPlane, RealServers
 from tests.karmada.federation import Federation, Story, run_real
 from tests.karmada.hub import DEPLOY, Karmada
 from tests.karmada.ours import OurPlane
-from tests.kubernetes.servers import RealPlane, RealServers
 
 REAL, OURS = ("dfw", "ord"), ("lhr", "syd")
 ACCOUNTS = DEPLOY / "federation" / "cell" / "accounts.yaml"

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from datum_compute.api.planes import cell_plane, path_prefix
-from tests.e2e.kubectl import Kubectl
-from tests.e2e.platform import BIN, eventually
-from tests.kubernetes.programs import Running
-from tests.kubernetes.servers import ADMIN_TOKEN, START_S, free_ports
+from testkit.processes.api_servers import ADMIN_TOKEN, START_S, free_ports
+from testkit.processes.kubectl import Kubectl
+from testkit.processes.local_platform import BIN, eventually
+from testkit.processes.programs import ProcessGroup
 
 
 @dataclass
@@ -21,7 +21,7 @@ class OurPlane:
     cell: str
     folder: Path
     port: int = field(default_factory=lambda: free_ports(1)[0])
-    running: Running = field(default_factory=Running)
+    running: ProcessGroup = field(default_factory=ProcessGroup)
 
     @property
     def name(self) -> str:

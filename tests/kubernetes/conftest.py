@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kubernetes.servers import RealPlane, running_servers
+from testkit.processes.api_servers import RealPlane, running_servers
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from datum_compute.api.planes import PlaneName, path_prefix, split_path
 from datum_compute.app.certificates import ensure_certificate
 from datum_compute.app.state_directory import private_directory
 from datum_compute.server.http.listen import api_tls_context, bind_listener
-from tests.kubernetes.servers import RealPlane
+from testkit.processes.api_servers import RealPlane
 
 _OF_THE_HOP = ("host", "connection", "content-length", "accept-encoding", "transfer-encoding")
 _FOREVER = aiohttp.ClientTimeout(total=None)

@@ -28,13 +28,7 @@ from datum_compute.api.services import consumer_name
 from datum_compute.app.certificates import ensure_certificate
 from datum_compute.app.state_directory import private_directory
 from datum_compute.planes.roles import rules_by_role
-from tests.deploy.overlays import DEPLOY, build_manifests, manager_container
-from tests.e2e.platform import BIN, COMMAND_S, eventually
-from tests.kubernetes.background import in_background
-from tests.kubernetes.kubelet import kubelet_of
-from tests.kubernetes.milo import Milo, milo
-from tests.kubernetes.programs import Process, started, stop
-from tests.kubernetes.servers import (
+from testkit.processes.api_servers import (
     RealPlane,
     RealServers,
     answers,
@@ -43,6 +37,12 @@ from tests.kubernetes.servers import (
     shared_token,
     write_kubeconfig,
 )
+from testkit.processes.local_platform import BIN, COMMAND_S, eventually
+from testkit.processes.programs import Process, started, stop
+from tests.deploy.overlays import DEPLOY, build_manifests, manager_container
+from tests.kubernetes.background import in_background
+from tests.kubernetes.kubelet import kubelet_of
+from tests.kubernetes.milo import Milo, milo
 from tests.kubernetes.topology import install_definitions
 
 NAMESPACE = "datum-compute-system"

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from datum_compute.api.planes import path_prefix, project_plane
-from tests.e2e.platform import eventually
+from testkit.processes.local_platform import eventually
 from tests.kubernetes.node import FAILED, FAILING
 from tests.kubernetes.overlay_federation import (
     CELL,

@@ -15,13 +15,13 @@ import pytest
 
 from datum_compute.api.gateway import instance_path
 from datum_compute.api.planes import path_prefix, project_plane
+from testkit.processes.api_servers import ADMIN_TOKEN, RealPlane, free_ports
+from testkit.processes.local_platform import BIN
+from testkit.processes.programs import started, stop
 from tests.deploy.overlays import OVERLAYS, build_manifests, manager_container
-from tests.e2e.platform import BIN
 from tests.e2e.processes import Api
 from tests.kubernetes.kubelet import kubelet_of
 from tests.kubernetes.overlay_federation import NAMESPACE, apply_overlay
-from tests.kubernetes.programs import started, stop
-from tests.kubernetes.servers import ADMIN_TOKEN, RealPlane, free_ports
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kubernetes]
 

@@ -24,9 +24,9 @@ from datum_compute.client.transport.http1 import Http1Transport
 from datum_compute.drivers.driver import Driver, MachineState, NotObserved, PermanentError
 from datum_compute.drivers.pods.driver import PodsDriver
 from testkit.conformance.driver import LIFE, SPEC, Settle
+from testkit.processes.api_servers import RealPlane
 from tests.drivers.pods.test_pod_spec import SERVER_SPEC
 from tests.kubernetes.kubelet import Kubelet
-from tests.kubernetes.servers import RealPlane
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kubernetes]
 

@@ -27,13 +27,7 @@ import yaml
 from datum_compute.api.planes import PlaneName, path_prefix
 from datum_compute.app.certificates import ensure_certificate
 from datum_compute.app.state_directory import private_directory
-from tests.e2e.platform import BIN, COMMAND_S, eventually
-from tests.e2e.processes import CLUSTERS, SHORT, Api, condition
-from tests.e2e.topologies import CENTRE
-from tests.karmada.hub import Karmada
-from tests.karmada.ours import OurPlane
-from tests.kubernetes.programs import Process, kill, started, stop
-from tests.kubernetes.servers import (
+from testkit.processes.api_servers import (
     ADMIN_TOKEN,
     RealPlane,
     RealServers,
@@ -41,6 +35,12 @@ from tests.kubernetes.servers import (
     free_ports,
     write_kubeconfig,
 )
+from testkit.processes.local_platform import BIN, COMMAND_S, eventually
+from testkit.processes.programs import Process, kill, started, stop
+from tests.e2e.processes import CLUSTERS, SHORT, Api, condition
+from tests.e2e.topologies import CENTRE
+from tests.karmada.hub import Karmada
+from tests.karmada.ours import OurPlane
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 PROJECT = "project/default"

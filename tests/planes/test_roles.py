@@ -16,8 +16,14 @@ from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.access.authentication import User
 from datum_compute.server.discovery.resources import ResourceRegistry
 from datum_compute.store.journal import ObjectKey
-from tests.server.granting import RBAC, cluster_binding, ensure_first_roles, rule
-from tests.server.running_server import PROJECT, WORKLOADS, Server, running_server, workload
+from testkit.api_server.granting import RBAC, cluster_binding, ensure_first_roles, rule
+from testkit.api_server.running_server import (
+    PROJECT,
+    WORKLOADS,
+    InProcessServer,
+    running_server,
+    workload,
+)
 
 PLANES = ("platform", "project/demo", "hub", "cell/dfw")
 VERBS = (
@@ -51,7 +57,7 @@ def rules_allow(rules: tuple[JsonObject, ...], attributes: Attributes) -> bool:
     )
 
 
-async def holder_of(server: Server, plane: str, role: str) -> User:
+async def holder_of(server: InProcessServer, plane: str, role: str) -> User:
     prefix = {"platform": "", "project/demo": PROJECT, "hub": "/planes/hub"}.get(
         plane, "/planes/cells/dfw"
     )
@@ -295,7 +301,7 @@ async def test_custom_kinds_give_no_access_to_existing_kinds() -> None:
         assert not allows(admin, name, Attributes("create", "other.com", "widgets"))
 
 
-async def define(server: Server, group: str, plural: str) -> None:
+async def define(server: InProcessServer, group: str, plural: str) -> None:
     """Write to the store directly, without validating the definition."""
     body = encode({"metadata": {}, "spec": {"group": group, "names": {"plural": plural}}})
     key = ObjectKey("customresourcedefinitions.apiextensions.k8s.io", "", f"{plural}.{group}")

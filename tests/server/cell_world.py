@@ -15,7 +15,13 @@ from datum_compute.client.client import Client
 from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.planes.role_objects import ensure_roles
 from datum_compute.server.access.authentication import User
-from tests.server.running_server import PROJECT, TOKEN, Server, namespace, running_server
+from testkit.api_server.running_server import (
+    PROJECT,
+    TOKEN,
+    InProcessServer,
+    namespace,
+    running_server,
+)
 
 HUB = "/planes/hub"
 HOME = "ns-u1"  # of the namespace default of the project
@@ -48,7 +54,7 @@ USERS = {
 @asynccontextmanager
 async def hub_with_two_cells(
     more_users: dict[str, User] | None = None, **more: Any
-) -> AsyncIterator[Server]:
+) -> AsyncIterator[InProcessServer]:
     """Deployment ``a`` is bound to dfw and ``b`` to iad; each has one instance and its claim."""
     async with running_server(users={**USERS, **(more_users or {})}, **more) as server:
         for plane in ("hub", "project/demo"):
@@ -70,13 +76,13 @@ async def hub_with_two_cells(
         yield server
 
 
-async def _ensure_roles(server: Server, plane: PlaneName) -> None:
+async def _ensure_roles(server: InProcessServer, plane: PlaneName) -> None:
     transport = InProcessTransport(server.api.dispatch)
     client = Client(transport, prefix=path_prefix(plane), token=TOKEN, agent="test")
     await ensure_roles(client, plane)
 
 
-async def bind(server: Server, cell: str, name: str) -> None:
+async def bind(server: InProcessServer, cell: str, name: str) -> None:
     manifest = deployment(name, CELLS[cell])
     work = {
         "apiVersion": "work.karmada.io/v1alpha1",

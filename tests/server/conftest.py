@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.server.running_server import Server, running_server
+from testkit.api_server.running_server import InProcessServer, running_server
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Server]:
+async def server() -> AsyncIterator[InProcessServer]:
     async with running_server() as running:
         yield running

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.server.granting import ANN, ensure_first_roles, grant, rule, server_with_ann
-from tests.server.running_server import COMPUTE, WORKLOADS, Server, workload
+from testkit.api_server.granting import ANN, ensure_first_roles, grant, rule, server_with_ann
+from testkit.api_server.running_server import COMPUTE, WORKLOADS, InProcessServer, workload
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 
@@ -36,7 +36,7 @@ async def test_whoever_may_not_see_what_is_there_does_not_learn_what_is_not() ->
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH"])
 async def test_a_subresource_that_a_kind_does_not_have_is_named_with_those_it_has(
-    server: Server, method: str
+    server: InProcessServer, method: str
 ) -> None:
     await server.json("POST", WORKLOADS, workload())
     status = await server.status(method, f"{WORKLOADS}/web/scale", {})
@@ -47,6 +47,6 @@ async def test_a_subresource_that_a_kind_does_not_have_is_named_with_those_it_ha
 
 
 @pytest.mark.parametrize("path", [f"{WORKLOADS}/web/status/more", f"{COMPUTE}/nothing/x/y"])
-async def test_deeper_paths_are_plain_404_pages(server: Server, path: str) -> None:
+async def test_deeper_paths_are_plain_404_pages(server: InProcessServer, path: str) -> None:
     answer = await server.ask("GET", path)
     assert (answer.status, answer.body) == (404, b"404 page not found\n")

@@ -7,12 +7,12 @@ import pytest
 from datum_compute import __version__
 from datum_compute.api.meta.codec import decode
 from datum_compute.server.access.authentication import User
-from tests.server.running_server import (
+from testkit.api_server.running_server import (
     COMPUTE,
     PROJECT,
     TOKEN,
     WORKLOADS,
-    Server,
+    InProcessServer,
     running_server,
     workload,
 )
@@ -35,7 +35,7 @@ USERS = {SECRET: User("ann", ("system:masters",), frozenset({"project/demo"}))}
     ],
 )
 async def test_without_a_known_token_the_answer_is_401(
-    server: Server, headers: dict[str, str]
+    server: InProcessServer, headers: dict[str, str]
 ) -> None:
     status = await server.status("GET", WORKLOADS, token="", headers=headers)
     assert (status["code"], status["reason"]) == (401, "Unauthorized")
@@ -92,13 +92,13 @@ async def test_the_words_of_a_refusal_name_verb_and_scope() -> None:
 
 
 async def test_an_unknown_impersonation_header_is_refused_rather_than_ignored(
-    server: Server,
+    server: InProcessServer,
 ) -> None:
     headers = {"impersonate-user": "somebody", "impersonate-role": "admin"}
     assert (await server.status("GET", WORKLOADS, headers=headers))["reason"] == "BadRequest"
 
 
-async def test_objects_of_one_plane_are_not_seen_on_another(server: Server) -> None:
+async def test_objects_of_one_plane_are_not_seen_on_another(server: InProcessServer) -> None:
     await server.json("POST", WORKLOADS, workload())
     await server.json("POST", "/planes/hub" + WORKLOADS, workload(image="hub:1"))
     assert (await server.ask("GET", f"{PROJECT}{WORKLOADS}/web")).status == 404
@@ -107,14 +107,14 @@ async def test_objects_of_one_plane_are_not_seen_on_another(server: Server) -> N
     assert container["image"] == "hub:1"
 
 
-async def test_a_plane_that_does_not_exist_is_404(server: Server) -> None:
+async def test_a_plane_that_does_not_exist_is_404(server: InProcessServer) -> None:
     status = await server.status("GET", f"/planes/cells/none{WORKLOADS}")
     assert (status["code"], status["reason"]) == (404, "NotFound")
     assert "cell/none" in status["message"]
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
-async def test_health_answers_without_a_token(server: Server, path: str) -> None:
+async def test_health_answers_without_a_token(server: InProcessServer, path: str) -> None:
     response = await server.ask("GET", path, token="")
     assert (response.status, response.body) == (200, b"ok")
 
@@ -141,24 +141,24 @@ async def test_readyz_says_503_until_the_platform_is_ready() -> None:
     ],
 )
 async def test_a_verbose_health_check_lists_its_parts(
-    server: Server, path: str, lines: bytes
+    server: InProcessServer, path: str, lines: bytes
 ) -> None:
     response = await server.ask("GET", path, token="", verbose="")
     assert (response.status, response.body) == (200, lines)
 
 
-async def test_health_of_a_plane_tells_strangers_nothing_about_it(server: Server) -> None:
+async def test_health_of_a_plane_tells_strangers_nothing_about_it(server: InProcessServer) -> None:
     known = await server.ask("GET", "/planes/hub/healthz", token="")
     unknown = await server.ask("GET", "/planes/cells/none/healthz", token="")
     assert (known.status, known.body) == (unknown.status, unknown.body)
     assert (await server.ask("GET", "/planes/cells/none/readyz")).status == 404
 
 
-async def test_health_with_a_wrong_token_is_401(server: Server) -> None:
+async def test_health_with_a_wrong_token_is_401(server: InProcessServer) -> None:
     assert (await server.ask("GET", "/healthz", token="wrong")).status == 401
 
 
-async def test_version_names_a_kubernetes_release_and_ours(server: Server) -> None:
+async def test_version_names_a_kubernetes_release_and_ours(server: InProcessServer) -> None:
     version = decode((await server.ask("GET", "/version", token="")).body)
     assert (version["major"], version["minor"]) == ("1", "34")
     assert version["gitVersion"] == f"v1.34.0+datum-{__version__}"
@@ -183,7 +183,7 @@ async def test_version_names_a_kubernetes_release_and_ours(server: Server) -> No
         "/planes/cells/Not_A_Name/api",
     ],
 )
-async def test_an_unknown_path_is_a_plain_404_page(server: Server, path: str) -> None:
+async def test_an_unknown_path_is_a_plain_404_page(server: InProcessServer, path: str) -> None:
     response = await server.ask("GET", path)
     assert response.status == 404
     assert response.content_type.startswith("text/plain")
@@ -203,7 +203,7 @@ async def test_an_unknown_path_is_a_plain_404_page(server: Server, path: str) ->
     ],
 )
 async def test_a_method_that_is_not_served_is_405_and_says_which_are(
-    server: Server, method: str, path: str, allowed: str
+    server: InProcessServer, method: str, path: str, allowed: str
 ) -> None:
     response = await server.ask(method, path, workload())
     assert (response.status, decode(response.body)["reason"]) == (405, "MethodNotAllowed")
@@ -212,13 +212,13 @@ async def test_a_method_that_is_not_served_is_405_and_says_which_are(
     assert (options.status, options.headers["allow"]) == (200, allowed)
 
 
-async def test_discovery_is_read_only(server: Server) -> None:
+async def test_discovery_is_read_only(server: InProcessServer) -> None:
     assert (await server.ask("POST", "/apis", {})).status == 405
     assert (await server.ask("OPTIONS", "/apis")).headers["allow"] == "GET, HEAD"
 
 
 async def test_a_defect_is_a_500_that_tells_nothing(
-    server: Server, caplog: pytest.LogCaptureFixture
+    server: InProcessServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.clock.now_s = float("inf")  # no date can be made of it
     status = await server.status("POST", WORKLOADS, workload())

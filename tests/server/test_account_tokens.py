@@ -11,17 +11,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from datum_compute.api.meta.codec import JsonObject, decode, encode
 from datum_compute.server.access.service_accounts import TokenSigner
-from tests.server.granting import (
+from testkit.api_server.granting import (
     RBAC,
     cluster_binding,
     cluster_role,
     grant,
     rule,
 )
-from tests.server.running_server import (
+from testkit.api_server.running_server import (
     PROJECT,
     WORKLOADS,
-    Server,
+    InProcessServer,
     causes,
     namespace,
     running_server,
@@ -33,7 +33,7 @@ BOT: JsonObject = {"kind": "ServiceAccount", "name": "bot", "namespace": "defaul
 
 
 @pytest.fixture
-async def issuing() -> AsyncIterator[Server]:
+async def issuing() -> AsyncIterator[InProcessServer]:
     """A server with a key, and the account bot, which may list workloads."""
     signer = TokenSigner(ec.generate_private_key(ec.SECP256R1()))
     async with running_server(signer=signer) as server:
@@ -49,7 +49,7 @@ def account(name: str) -> JsonObject:
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
 
 
-async def issued(server: Server, *, prefix: str = "", **spec: Any) -> str:
+async def issued(server: InProcessServer, *, prefix: str = "", **spec: Any) -> str:
     path = f"{prefix}{ACCOUNTS}/bot/token"
     answer = await server.json("POST", path, {"spec": spec})
     token: str = answer["status"]["token"]
@@ -60,7 +60,7 @@ def parts(token: str) -> list[JsonObject]:
     return [decode(base64.urlsafe_b64decode(part + "==")) for part in token.split(".")[:2]]
 
 
-async def test_a_token_answers_for_its_account(issuing: Server) -> None:
+async def test_a_token_answers_for_its_account(issuing: InProcessServer) -> None:
     answer = await issuing.json("POST", f"{ACCOUNTS}/bot/token", {"spec": {}})
     assert (answer["kind"], answer["apiVersion"]) == ("TokenRequest", "authentication.k8s.io/v1")
     assert answer["status"]["expirationTimestamp"] == "2023-11-14T23:13:20Z"
@@ -83,7 +83,7 @@ async def test_a_token_answers_for_its_account(issuing: Server) -> None:
     assert user["extra"]["authentication.kubernetes.io/credential-id"] == [f"JTI={claims['jti']}"]
 
 
-async def test_a_token_ends_when_its_time_is_over(issuing: Server) -> None:
+async def test_a_token_ends_when_its_time_is_over(issuing: InProcessServer) -> None:
     token = await issued(issuing, expirationSeconds=600)
     issuing.clock.now_s += 599
     assert (await issuing.ask("GET", WORKLOADS, token=token)).status == 200
@@ -91,7 +91,7 @@ async def test_a_token_ends_when_its_time_is_over(issuing: Server) -> None:
     assert (await issuing.ask("GET", WORKLOADS, token=token)).status == 401
 
 
-async def test_a_watch_ends_with_the_token_that_opened_it(issuing: Server) -> None:
+async def test_a_watch_ends_with_the_token_that_opened_it(issuing: InProcessServer) -> None:
     token = await issued(issuing, expirationSeconds=600)
     issuing.clock.now_s += 599.95
     events = await issuing.watch(WORKLOADS, token=token)
@@ -99,7 +99,7 @@ async def test_a_watch_ends_with_the_token_that_opened_it(issuing: Server) -> No
 
 
 async def test_a_token_ends_with_its_account_also_if_another_takes_the_name(
-    issuing: Server,
+    issuing: InProcessServer,
 ) -> None:
     token = await issued(issuing)
     events = await issuing.watch(WORKLOADS, token=token)
@@ -111,7 +111,7 @@ async def test_a_token_ends_with_its_account_also_if_another_takes_the_name(
     assert (await issuing.ask("GET", WORKLOADS, token=await issued(issuing))).status == 200
 
 
-async def test_a_token_is_good_on_its_own_plane_only(issuing: Server) -> None:
+async def test_a_token_is_good_on_its_own_plane_only(issuing: InProcessServer) -> None:
     token = await issued(issuing)
     await issuing.json("POST", f"{PROJECT}{ACCOUNTS}", account("bot"))
     await grant(issuing, rule("*", "*", group="*"), prefix=PROJECT)
@@ -126,7 +126,9 @@ async def test_a_token_is_good_on_its_own_plane_only(issuing: Server) -> None:
     assert (await issuing.ask("GET", PROJECT + WORKLOADS, token=there)).status == 401
 
 
-async def test_a_token_for_another_audience_is_not_for_this_server(issuing: Server) -> None:
+async def test_a_token_for_another_audience_is_not_for_this_server(
+    issuing: InProcessServer,
+) -> None:
     token = await issued(issuing, audiences=["vault"])
     assert (await issuing.ask("GET", WORKLOADS, token=token)).status == 401
     path = "/apis/authentication.k8s.io/v1/tokenreviews"
@@ -143,7 +145,7 @@ def forged(token: str, **claims: Any) -> str:
     return f"{head}.{base64.urlsafe_b64encode(content).rstrip(b'=').decode()}.{signature}"
 
 
-async def test_a_token_that_was_changed_in_any_way_is_nobodys(issuing: Server) -> None:
+async def test_a_token_that_was_changed_in_any_way_is_nobodys(issuing: InProcessServer) -> None:
     token = await issued(issuing)
     head, body, signature = token.split(".")
     other = TokenSigner(ec.generate_private_key(ec.SECP256R1())).sign(parts(token)[1])
@@ -177,37 +179,37 @@ async def test_a_token_that_was_changed_in_any_way_is_nobodys(issuing: Server) -
     ],
 )
 async def test_what_cannot_be_given_is_refused(
-    issuing: Server, spec: JsonObject, field: str
+    issuing: InProcessServer, spec: JsonObject, field: str
 ) -> None:
     status = await issuing.status("POST", f"{ACCOUNTS}/bot/token", {"spec": spec})
     assert status["code"] == 422
     assert field in causes(status)
 
 
-async def test_an_account_that_is_not_there_gets_no_token(issuing: Server) -> None:
+async def test_an_account_that_is_not_there_gets_no_token(issuing: InProcessServer) -> None:
     assert (await issuing.ask("POST", f"{ACCOUNTS}/none/token", {})).status == 404
     assert (await issuing.ask("GET", f"{ACCOUNTS}/bot/token")).status == 405
 
 
-async def test_an_account_on_its_way_out_gets_no_token(issuing: Server) -> None:
+async def test_an_account_on_its_way_out_gets_no_token(issuing: InProcessServer) -> None:
     await issuing.merge(f"{ACCOUNTS}/bot", {"metadata": {"finalizers": ["a.example/b"]}})
     await issuing.json("DELETE", f"{ACCOUNTS}/bot")
     assert (await issuing.ask("POST", f"{ACCOUNTS}/bot/token", {})).status == 409
 
 
-async def test_a_dry_run_gives_no_token(issuing: Server) -> None:
+async def test_a_dry_run_gives_no_token(issuing: InProcessServer) -> None:
     answer = await issuing.json("POST", f"{ACCOUNTS}/bot/token", {}, dryRun="All")
     assert answer["status"]["token"] == ""
 
 
-async def test_a_server_without_a_key_says_so(server: Server) -> None:
+async def test_a_server_without_a_key_says_so(server: InProcessServer) -> None:
     await server.json("POST", ACCOUNTS, account("bot"))
     status = await server.status("POST", f"{ACCOUNTS}/bot/token", {})
     assert (status["code"], "no key" in status["message"]) == (405, True)
 
 
 async def test_an_account_in_a_namespace_that_goes_takes_its_tokens_along(
-    issuing: Server,
+    issuing: InProcessServer,
 ) -> None:
     await issuing.json("POST", "/api/v1/namespaces", namespace("short"))
     path = "/api/v1/namespaces/short/serviceaccounts"

@@ -14,11 +14,11 @@ from datum_compute.api.meta.codec import JsonObject, copied, decode
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.planes.roles import MANAGER_USER
 from datum_compute.server.access.authentication import User
-from tests.server.granting import RBAC, cluster_binding, ensure_first_roles, grant, rule, user
-from tests.server.running_server import (
+from testkit.api_server.granting import RBAC, cluster_binding, ensure_first_roles, grant, rule, user
+from testkit.api_server.running_server import (
     LOCATION_BINDINGS,
     PROJECT,
-    Server,
+    InProcessServer,
     causes,
     namespace,
     running_server,
@@ -37,7 +37,7 @@ def holder(role: str) -> str:
 
 
 @pytest.fixture
-async def project() -> AsyncIterator[Server]:
+async def project() -> AsyncIterator[InProcessServer]:
     """Ann holds nothing yet."""
     everywhere = frozenset({"*"})
     users = {holder(role): User(f"holder-{role}", (), everywhere) for role in ROLES}
@@ -50,7 +50,7 @@ async def project() -> AsyncIterator[Server]:
         yield server
 
 
-async def patched(server: Server, path: str, patch: JsonObject, token: str) -> Response:
+async def patched(server: InProcessServer, path: str, patch: JsonObject, token: str) -> Response:
     headers = {"content-type": MERGE_PATCH}
     return await server.ask("PATCH", path, patch, token=token, headers=headers)
 
@@ -81,7 +81,7 @@ def reading_secret(name: str) -> JsonObject:
 
 
 async def test_a_city_is_normalised_and_an_unknown_one_refused_with_the_nearest(
-    server: Server,
+    server: InProcessServer,
 ) -> None:
     made = await server.json("POST", WORKLOADS, in_cities("dfw"))
     assert made["spec"]["placements"][0]["cityCodes"] == ["DFW"]
@@ -91,7 +91,7 @@ async def test_a_city_is_normalised_and_an_unknown_one_refused_with_the_nearest(
 
 
 async def test_a_workload_whose_city_was_withdrawn_can_be_scaled_edited_moved_and_deleted(
-    server: Server,
+    server: InProcessServer,
 ) -> None:
     await server.json("POST", WORKLOADS, in_cities("DFW", "ORD"))
     await server.json("DELETE", f"{PROJECT}{LOCATION_BINDINGS}/ord")
@@ -105,7 +105,7 @@ async def test_a_workload_whose_city_was_withdrawn_can_be_scaled_edited_moved_an
     await server.json("DELETE", path)
 
 
-async def test_a_dry_run_and_an_apply_are_checked_alike(server: Server) -> None:
+async def test_a_dry_run_and_an_apply_are_checked_alike(server: InProcessServer) -> None:
     dry = await server.status("POST", WORKLOADS, in_cities("SYD"), dryRun="All")
     assert dry["code"] == 422
     headers = {"content-type": "application/apply-patch+yaml"}
@@ -121,13 +121,15 @@ async def test_a_dry_run_and_an_apply_are_checked_alike(server: Server) -> None:
 @pytest.mark.parametrize(
     ("role", "code"), [("project-admin", 201), ("project-editor", 201), ("project-viewer", 403)]
 )
-async def test_admins_and_editors_may_use_networks(project: Server, role: str, code: int) -> None:
+async def test_admins_and_editors_may_use_networks(
+    project: InProcessServer, role: str, code: int
+) -> None:
     token = holder(role)
     assert (await project.ask("POST", WORKLOADS, workload(), token=token)).status == code
 
 
 async def test_viewers_may_not_use_networks_whoever_lets_them_write_workloads(
-    project: Server,
+    project: InProcessServer,
 ) -> None:
     await grant(project, rule("create", "workloads"), prefix=PROJECT)
     bound = cluster_binding("also-viewer", "project-viewer")
@@ -139,7 +141,9 @@ async def test_viewers_may_not_use_networks_whoever_lets_them_write_workloads(
     assert causes(named) == {where: "FieldValueForbidden"}
 
 
-async def test_a_network_of_another_namespace_takes_the_right_there(project: Server) -> None:
+async def test_a_network_of_another_namespace_takes_the_right_there(
+    project: InProcessServer,
+) -> None:
     await project.json("POST", f"{PROJECT}/api/v1/namespaces", namespace("infra"))
     networks = rule("use", "networks", group="networking.datumapis.com", names="shared")
     await grant(project, rule("create patch", "workloads"), prefix=PROJECT)
@@ -158,7 +162,9 @@ async def test_a_network_of_another_namespace_takes_the_right_there(project: Ser
     }
 
 
-async def test_a_network_that_is_being_deleted_takes_no_new_workloads(server: Server) -> None:
+async def test_a_network_that_is_being_deleted_takes_no_new_workloads(
+    server: InProcessServer,
+) -> None:
     networks = f"{PROJECT}/apis/networking.datumapis.com/v1alpha/namespaces/default/networks"
     held = {"name": "leaving", "finalizers": ["example.com/held"]}
     ipam = {"ipam": {"mode": "Auto"}}
@@ -183,7 +189,7 @@ def cluster_role_of(*rules: JsonObject) -> JsonObject:
     return {**kind, "metadata": {"name": "users"}, "rules": list(rules)}
 
 
-async def test_who_cannot_read_a_secret_cannot_have_it_read(project: Server) -> None:
+async def test_who_cannot_read_a_secret_cannot_have_it_read(project: InProcessServer) -> None:
     use = rule("use", "networks", group="networking.datumapis.com")
     await grant(project, rule("create patch", "workloads"), use, prefix=PROJECT)
     refused = await project.status("POST", WORKLOADS, reading_secret("db"), token=ANN)
@@ -197,7 +203,9 @@ async def test_who_cannot_read_a_secret_cannot_have_it_read(project: Server) -> 
     assert (await patched(project, f"{WORKLOADS}/web", template, ANN)).status == 422
 
 
-async def test_who_cannot_read_a_secret_cannot_choose_what_runs_with_it(project: Server) -> None:
+async def test_who_cannot_read_a_secret_cannot_choose_what_runs_with_it(
+    project: InProcessServer,
+) -> None:
     use = rule("use", "networks", group="networking.datumapis.com")
     await grant(project, rule("create update patch", "workloads"), use, prefix=PROJECT)
     editor = holder("project-editor")
@@ -257,7 +265,7 @@ OWNED: list[tuple[KindInfo[Any], JsonObject]] = [
 
 @pytest.mark.parametrize("role", ROLES)
 async def test_no_user_writes_what_controllers_own_or_any_status(
-    project: Server, role: str
+    project: InProcessServer, role: str
 ) -> None:
     token = holder(role)
     await project.json("POST", WORKLOADS, workload())
@@ -274,7 +282,9 @@ async def test_no_user_writes_what_controllers_own_or_any_status(
     assert (await patched(project, status, {"status": {"replicas": 9}}, token)).status == 403
 
 
-async def test_the_right_to_write_instances_does_not_make_a_controller(project: Server) -> None:
+async def test_the_right_to_write_instances_does_not_make_a_controller(
+    project: InProcessServer,
+) -> None:
     """A role that somebody made with too much in it."""
     everything = rule("create update patch get", "instances workloaddeployments")
     await grant(project, everything, prefix=PROJECT)
@@ -296,14 +306,16 @@ async def test_the_right_to_write_instances_does_not_make_a_controller(project: 
         assert (await patched(project, name, {"metadata": {"finalizers": []}}, ANN)).status == 200
 
 
-async def test_a_template_has_no_part_for_controllers_to_fill(server: Server) -> None:
+async def test_a_template_has_no_part_for_controllers_to_fill(server: InProcessServer) -> None:
     sent = workload()
     sent["spec"]["template"]["spec"]["controller"] = {"schedulingGates": []}
     refused = await server.status("POST", WORKLOADS, sent)
     assert causes(refused) == {"spec.template.spec.controller": "FieldValueForbidden"}
 
 
-async def test_virtual_machines_and_disks_are_refused_and_not_dropped(server: Server) -> None:
+async def test_virtual_machines_and_disks_are_refused_and_not_dropped(
+    server: InProcessServer,
+) -> None:
     sent = workload()
     sent["spec"]["template"]["spec"]["runtime"]["virtualMachine"] = {"ports": []}
     for mode in ("Warn", "Strict", "Ignore"):

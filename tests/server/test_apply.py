@@ -10,21 +10,27 @@ import pytest
 from datum_compute.api.http import APPLY_PATCH, Response
 from datum_compute.api.labels import CHANGED_BY
 from datum_compute.api.meta.codec import JsonObject, encode
-from tests.server.running_server import WORKLOADS, Server, causes, namespace, workload
+from testkit.api_server.running_server import (
+    WORKLOADS,
+    InProcessServer,
+    causes,
+    namespace,
+    workload,
+)
 
 WEB = f"{WORKLOADS}/web"
 HEADERS = {"content-type": APPLY_PATCH}
 
 
 async def apply(
-    server: Server, config: Any, manager: str = "one", path: str = WEB, **query: str
+    server: InProcessServer, config: Any, manager: str = "one", path: str = WEB, **query: str
 ) -> JsonObject:
     options = {"fieldManager": manager, **query}
     return await server.json("PATCH", path, config, headers=HEADERS, **options)
 
 
 async def refused(
-    server: Server, config: Any, manager: str = "one", path: str = WEB, **query: str
+    server: InProcessServer, config: Any, manager: str = "one", path: str = WEB, **query: str
 ) -> JsonObject:
     options = {"fieldManager": manager, **query}
     return await server.status("PATCH", path, config, headers=HEADERS, **options)
@@ -39,7 +45,7 @@ def entry(obj: JsonObject, manager: str, subresource: str = "") -> JsonObject:
     return dict(found)
 
 
-async def test_an_absent_object_is_created_with_201(server: Server) -> None:
+async def test_an_absent_object_is_created_with_201(server: InProcessServer) -> None:
     options = {"fieldManager": "one"}
     response = await server.ask("PATCH", WEB, workload(), headers=HEADERS, **options)
     assert response.status == 201
@@ -76,7 +82,7 @@ async def test_an_absent_object_is_created_with_201(server: Server) -> None:
     }
 
 
-async def test_applying_again_writes_nothing_and_keeps_the_time(server: Server) -> None:
+async def test_applying_again_writes_nothing_and_keeps_the_time(server: InProcessServer) -> None:
     first = await apply(server, workload())
     server.clock.now_s += 100
     assert await apply(server, workload()) == first
@@ -84,7 +90,9 @@ async def test_applying_again_writes_nothing_and_keeps_the_time(server: Server) 
     assert entry(changed, "one")["time"] > entry(first, "one")["time"]
 
 
-async def test_defaults_have_no_owner_and_can_be_applied_by_anybody(server: Server) -> None:
+async def test_defaults_have_no_owner_and_can_be_applied_by_anybody(
+    server: InProcessServer,
+) -> None:
     await apply(server, workload())
     other = workload()
     resources = {"instanceType": "datumcloud/d1-standard-4"}
@@ -93,7 +101,7 @@ async def test_defaults_have_no_owner_and_can_be_applied_by_anybody(server: Serv
     assert changed["spec"]["template"]["spec"]["runtime"]["resources"] == resources
 
 
-async def test_a_conflict_names_the_field_and_the_manager(server: Server) -> None:
+async def test_a_conflict_names_the_field_and_the_manager(server: InProcessServer) -> None:
     await apply(server, workload())
     status = await refused(server, workload(image="web:2"), "two")
     assert (status["code"], status["reason"]) == (409, "Conflict")
@@ -107,7 +115,7 @@ async def test_a_conflict_names_the_field_and_the_manager(server: Server) -> Non
     assert "f:image" in str(entry(forced, "two"))
 
 
-async def test_an_updater_is_named_with_its_version(server: Server) -> None:
+async def test_an_updater_is_named_with_its_version(server: InProcessServer) -> None:
     await server.json("POST", WORKLOADS, workload(), headers={"user-agent": "tool/1 (x)"})
     status = await refused(server, workload(image="web:2"))
     message = 'conflict with "tool" using compute.datumapis.com/v1alpha'
@@ -115,7 +123,7 @@ async def test_an_updater_is_named_with_its_version(server: Server) -> None:
 
 
 async def test_equal_values_are_owned_together_and_go_with_the_last_owner(
-    server: Server,
+    server: InProcessServer,
 ) -> None:
     labelled = workload(labels={"team": "a"})
     await apply(server, labelled, "one")
@@ -126,7 +134,9 @@ async def test_equal_values_are_owned_together_and_go_with_the_last_owner(
     assert "labels" not in gone["metadata"]
 
 
-async def test_an_item_that_is_no_longer_applied_goes_with_all_it_holds(server: Server) -> None:
+async def test_an_item_that_is_no_longer_applied_goes_with_all_it_holds(
+    server: InProcessServer,
+) -> None:
     config = workload()
     extra = {"name": "more", "cityCodes": ["LHR"], "scaleSettings": {"minReplicas": 2}}
     config["spec"]["placements"].append(extra)
@@ -135,7 +145,9 @@ async def test_an_item_that_is_no_longer_applied_goes_with_all_it_holds(server: 
     assert [p["name"] for p in after["spec"]["placements"]] == ["main"]
 
 
-async def test_giving_up_every_field_of_the_metadata_keeps_the_metadata(server: Server) -> None:
+async def test_giving_up_every_field_of_the_metadata_keeps_the_metadata(
+    server: InProcessServer,
+) -> None:
     first = await apply(server, workload(labels={"a": "1"}, annotations={"b": "2"}))
     after = await apply(server, workload())
     assert after["metadata"]["uid"] == first["metadata"]["uid"]
@@ -143,7 +155,7 @@ async def test_giving_up_every_field_of_the_metadata_keeps_the_metadata(server: 
     assert after["metadata"]["annotations"].keys() == {CHANGED_BY}  # the server's own
 
 
-async def test_status_is_applied_through_its_own_endpoint(server: Server) -> None:
+async def test_status_is_applied_through_its_own_endpoint(server: InProcessServer) -> None:
     await apply(server, workload())
     config: JsonObject = {
         "apiVersion": "compute.datumapis.com/v1alpha",
@@ -163,7 +175,9 @@ async def test_status_is_applied_through_its_own_endpoint(server: Server) -> Non
     assert message == 'conflict with "reporter" with subresource "status"'
 
 
-async def test_the_main_endpoint_neither_changes_nor_owns_the_status(server: Server) -> None:
+async def test_the_main_endpoint_neither_changes_nor_owns_the_status(
+    server: InProcessServer,
+) -> None:
     config = workload()
     config["status"] = {"replicas": 7}
     after = await apply(server, config)
@@ -171,22 +185,24 @@ async def test_the_main_endpoint_neither_changes_nor_owns_the_status(server: Ser
     assert "f:status" not in entry(after, "one")["fieldsV1"]
 
 
-async def test_a_status_cannot_be_applied_to_an_absent_object(server: Server) -> None:
+async def test_a_status_cannot_be_applied_to_an_absent_object(server: InProcessServer) -> None:
     assert (await refused(server, workload(), path=f"{WEB}/status"))["code"] == 404
 
 
-async def test_the_field_manager_is_required(server: Server) -> None:
+async def test_the_field_manager_is_required(server: InProcessServer) -> None:
     status = await refused(server, workload(), "")
     assert (status["code"], causes(status)) == (422, {"fieldManager": "FieldValueRequired"})
     assert "is required for apply patch" in status["message"]
 
 
 @pytest.mark.parametrize("manager", ["x" * 129, "tab\there"])
-async def test_a_field_manager_must_be_short_and_printable(server: Server, manager: str) -> None:
+async def test_a_field_manager_must_be_short_and_printable(
+    server: InProcessServer, manager: str
+) -> None:
     assert (await refused(server, workload(), manager))["code"] == 422
 
 
-async def test_a_dry_run_stores_nothing(server: Server) -> None:
+async def test_a_dry_run_stores_nothing(server: InProcessServer) -> None:
     assert (await apply(server, workload(), dryRun="All"))["metadata"]["name"] == "web"
     assert (await server.status("GET", WEB))["code"] == 404
     first = await apply(server, workload())
@@ -194,7 +210,9 @@ async def test_a_dry_run_stores_nothing(server: Server) -> None:
     assert await server.json("GET", WEB) == first
 
 
-async def test_the_result_is_validated_and_unknown_fields_are_reported(server: Server) -> None:
+async def test_the_result_is_validated_and_unknown_fields_are_reported(
+    server: InProcessServer,
+) -> None:
     wrong = workload()
     wrong["spec"]["placements"] = []
     assert (await refused(server, wrong))["code"] == 422
@@ -223,7 +241,9 @@ async def test_the_result_is_validated_and_unknown_fields_are_reported(server: S
         {"metadata": {"name": "web", "labels": "none"}},
     ],
 )
-async def test_a_configuration_of_something_else_is_400(server: Server, change: JsonObject) -> None:
+async def test_a_configuration_of_something_else_is_400(
+    server: InProcessServer, change: JsonObject
+) -> None:
     config = {**workload(), **change}
     assert (await refused(server, config))["code"] == 400
     await apply(server, workload())
@@ -231,35 +251,37 @@ async def test_a_configuration_of_something_else_is_400(server: Server, change: 
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"7", b"null", b"a: [", b"\xff\xfe", b"{" * 100])
-async def test_a_body_that_is_no_object_is_400(server: Server, body: bytes) -> None:
+async def test_a_body_that_is_no_object_is_400(server: InProcessServer, body: bytes) -> None:
     assert (await refused(server, body))["code"] == 400
 
 
 @pytest.mark.parametrize(
     "spec", [None, 5, [], "x", {"placements": {"main": 1}}, {"placements": [1, None]}]
 )
-async def test_values_of_the_wrong_type_are_422(server: Server, spec: Any) -> None:
+async def test_values_of_the_wrong_type_are_422(server: InProcessServer, spec: Any) -> None:
     assert (await refused(server, {**workload(), "spec": spec}))["code"] == 422
     await apply(server, workload())
     if spec is not None:
         assert (await refused(server, {**workload(), "spec": spec}, force="1"))["code"] == 422
 
 
-async def test_a_null_says_nothing(server: Server) -> None:
+async def test_a_null_says_nothing(server: InProcessServer) -> None:
     await apply(server, workload())
     config: JsonObject = {**workload(), "spec": None}
     assert (await refused(server, config, "one"))["code"] == 422  # one gives up a required spec
     assert (await apply(server, config, "two"))["spec"]["placements"]
 
 
-async def test_duplicate_items_are_422(server: Server) -> None:
+async def test_duplicate_items_are_422(server: InProcessServer) -> None:
     config = workload()
     config["spec"]["placements"] *= 2
     status = await refused(server, config)
     assert (status["code"], causes(status)["spec.placements[1]"]) == (422, "FieldValueDuplicate")
 
 
-async def test_versions_and_uids_in_the_configuration_are_preconditions(server: Server) -> None:
+async def test_versions_and_uids_in_the_configuration_are_preconditions(
+    server: InProcessServer,
+) -> None:
     stale = workload(resourceVersion="1")
     assert (await refused(server, stale))["code"] == 409
     assert (await refused(server, workload(uid="none")))["code"] == 409
@@ -269,12 +291,12 @@ async def test_versions_and_uids_in_the_configuration_are_preconditions(server: 
     await apply(server, workload(image="web:2", resourceVersion=version))
 
 
-async def test_a_namespace_must_be_there(server: Server) -> None:
+async def test_a_namespace_must_be_there(server: InProcessServer) -> None:
     path = WEB.replace("/default/", "/nowhere/")
     assert (await refused(server, workload(), path=path))["code"] == 404
 
 
-async def test_built_in_kinds_are_applied_too(server: Server) -> None:
+async def test_built_in_kinds_are_applied_too(server: InProcessServer) -> None:
     path = "/api/v1/namespaces/team"
     created = await apply(server, namespace("team", labels={"tier": "gold"}), path=path)
     assert created["status"]["phase"] == "Active"
@@ -283,7 +305,7 @@ async def test_built_in_kinds_are_applied_too(server: Server) -> None:
     assert set(after["metadata"]["labels"]) == {"kubernetes.io/metadata.name"}
 
 
-async def test_many_appliers_at_once_all_land(server: Server) -> None:
+async def test_many_appliers_at_once_all_land(server: InProcessServer) -> None:
     def config(number: int) -> JsonObject:
         return workload(labels={f"w{number}": "x"})
 
@@ -293,7 +315,7 @@ async def test_many_appliers_at_once_all_land(server: Server) -> None:
     assert len(found["metadata"]["managedFields"]) == 12
 
 
-async def test_yaml_is_read_as_the_json_it_stands_for(server: Server) -> None:
+async def test_yaml_is_read_as_the_json_it_stands_for(server: InProcessServer) -> None:
     text = b"""
 apiVersion: compute.datumapis.com/v1alpha
 kind: Workload
@@ -314,21 +336,23 @@ spec:
     assert await apply(server, text) == created
 
 
-async def test_cbor_is_415(server: Server) -> None:
+async def test_cbor_is_415(server: InProcessServer) -> None:
     headers = {"content-type": "application/apply-patch+cbor"}
     status = await server.status("PATCH", WEB, workload(), headers=headers, fieldManager="x")
     assert status["code"] == 415
     assert APPLY_PATCH in status["message"]
 
 
-async def test_force_is_for_applying_only(server: Server) -> None:
+async def test_force_is_for_applying_only(server: InProcessServer) -> None:
     await apply(server, workload())
     headers = {"content-type": "application/merge-patch+json"}
     status = await server.status("PATCH", WEB, {}, headers=headers, force="true")
     assert (status["code"], causes(status)) == (422, {"force": "FieldValueForbidden"})
 
 
-async def test_kubectl_takes_over_what_its_client_side_apply_remembers(server: Server) -> None:
+async def test_kubectl_takes_over_what_its_client_side_apply_remembers(
+    server: InProcessServer,
+) -> None:
     remembered = "kubectl.kubernetes.io/last-applied-configuration"
     before = workload()
     text = encode({**before, "metadata": {"name": "web"}}).decode()

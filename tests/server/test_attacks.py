@@ -11,11 +11,11 @@ from datum_compute.api.meta.codec import decode
 from datum_compute.api.planes import PlaneName
 from datum_compute.planes.roles import admin_user
 from datum_compute.server.access.authentication import User
-from tests.server.granting import ensure_first_roles
-from tests.server.running_server import (
+from testkit.api_server.granting import ensure_first_roles
+from testkit.api_server.running_server import (
     COMPUTE,
     WORKLOADS,
-    Server,
+    InProcessServer,
     give_cities,
     namespace,
     running_server,
@@ -28,7 +28,7 @@ MINE = "token-of-demo"
 CANARY = "canary"
 
 
-async def prepared(server: Server) -> None:
+async def prepared(server: InProcessServer) -> None:
     """Two projects with their roles; the victim has something worth reading."""
     await server.store.create_plane("project/victim")
     await server.json("POST", f"{THEIRS}/api/v1/namespaces", namespace("default"))

@@ -20,15 +20,21 @@ from datum_compute.server.access.audit import (
 from datum_compute.server.access.authentication import User
 from datum_compute.server.access.service_accounts import TokenSigner
 from datum_compute.server.encoding.list_body import ListBody
-from tests.server.granting import ANN, grant, rule
-from tests.server.running_server import TOKEN, WORKLOADS, Server, running_server, workload
+from testkit.api_server.granting import ANN, grant, rule
+from testkit.api_server.running_server import (
+    TOKEN,
+    WORKLOADS,
+    InProcessServer,
+    running_server,
+    workload,
+)
 
 CANARY = "c4n4ry-value"
 SECRETS = "/api/v1/namespaces/default/secrets"
 
 
 @asynccontextmanager
-async def audited(**options: Any) -> AsyncIterator[tuple[Server, list[AuditEvent]]]:
+async def audited(**options: Any) -> AsyncIterator[tuple[InProcessServer, list[AuditEvent]]]:
     events: list[AuditEvent] = []
     users = {ANN: User("ann", (), frozenset({"platform"}))}
     async with running_server(users=users, audit=events.append, **options) as server:

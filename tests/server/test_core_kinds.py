@@ -8,7 +8,7 @@ import pytest
 
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.server.verbs.event_ttl import EVENT_LIFETIME_S, expire_events
-from tests.server.running_server import START_S, Server, causes
+from testkit.api_server.running_server import START_S, InProcessServer, causes
 
 CORE = "/api/v1/namespaces/default"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
@@ -46,7 +46,9 @@ def binding(**fields: Any) -> JsonObject:
 
 
 @pytest.mark.parametrize("kind", ["ConfigMap", "Secret", "ServiceAccount", "Event"])
-async def test_data_kinds_have_no_generation_and_need_no_version(server: Server, kind: str) -> None:
+async def test_data_kinds_have_no_generation_and_need_no_version(
+    server: InProcessServer, kind: str
+) -> None:
     plural = f"{CORE}/{kind.lower()}s"
     obj = event("a") if kind == "Event" else core(kind, "a")
     created = await server.json("POST", plural, obj)
@@ -57,7 +59,7 @@ async def test_data_kinds_have_no_generation_and_need_no_version(server: Server,
     assert changed["metadata"]["labels"] == {"a": "b"}
 
 
-async def test_items_of_built_in_lists_do_not_repeat_their_type(server: Server) -> None:
+async def test_items_of_built_in_lists_do_not_repeat_their_type(server: InProcessServer) -> None:
     await server.json("POST", f"{CORE}/configmaps", core("ConfigMap", "a", data={"k": "v"}))
     listed = await server.json("GET", f"{CORE}/configmaps")
     assert (listed["apiVersion"], listed["kind"]) == ("v1", "ConfigMapList")
@@ -67,7 +69,7 @@ async def test_items_of_built_in_lists_do_not_repeat_their_type(server: Server) 
     assert (seen["apiVersion"], seen["kind"]) == ("v1", "ConfigMap")
 
 
-async def test_string_data_is_merged_into_data_and_never_read_back(server: Server) -> None:
+async def test_string_data_is_merged_into_data_and_never_read_back(server: InProcessServer) -> None:
     secret = core("Secret", "s", data={"a": "QQ==", "b": "Qg=="}, stringData={"b": "new", "c": ""})
     created = await server.json("POST", f"{CORE}/secrets", secret)
     assert created["data"] == {"a": "QQ==", "b": "bmV3", "c": ""}
@@ -91,7 +93,7 @@ async def test_string_data_is_merged_into_data_and_never_read_back(server: Serve
     ],
 )  # fmt: skip
 async def test_errors_about_a_secret_name_the_field_and_never_the_value(
-    server: Server, fields: JsonObject, field: str
+    server: InProcessServer, fields: JsonObject, field: str
 ) -> None:
     status = await server.status("POST", f"{CORE}/secrets", core("Secret", "s", **fields))
     assert status["code"] == 422
@@ -100,14 +102,14 @@ async def test_errors_about_a_secret_name_the_field_and_never_the_value(
     assert "4711" not in str(status)
 
 
-async def test_the_type_of_a_secret_stays(server: Server) -> None:
+async def test_the_type_of_a_secret_stays(server: InProcessServer) -> None:
     await server.json("POST", f"{CORE}/secrets", core("Secret", "s"))
     status = await server.patch_refused(f"{CORE}/secrets/s", {"type": "other"})
     assert causes(status) == {"type": "FieldValueInvalid"}
 
 
 @pytest.mark.parametrize("kind", ["ConfigMap", "Secret"])
-async def test_immutable_freezes_the_data_and_itself(server: Server, kind: str) -> None:
+async def test_immutable_freezes_the_data_and_itself(server: InProcessServer, kind: str) -> None:
     path = f"{CORE}/{kind.lower()}s"
     await server.json("POST", path, core(kind, "a", data={"k": "Zg=="}, immutable=True))
     for change in ({"data": {"k": "Zw=="}}, {"data": None}, {"immutable": False}):
@@ -116,7 +118,7 @@ async def test_immutable_freezes_the_data_and_itself(server: Server, kind: str) 
     assert (await server.merge(f"{path}/a", {"metadata": {"labels": {"a": "b"}}}))["immutable"]
 
 
-async def test_tables_count_the_data(server: Server) -> None:
+async def test_tables_count_the_data(server: InProcessServer) -> None:
     config = core("ConfigMap", "a", data={"k": "v"}, binaryData={"b": "AA=="})
     await server.json("POST", f"{CORE}/configmaps", config)
     table = await server.json("GET", f"{CORE}/configmaps", headers=TABLE)
@@ -127,7 +129,7 @@ async def test_tables_count_the_data(server: Server) -> None:
 # --- events
 
 
-async def test_events_are_one_set_of_objects_in_two_groups(server: Server) -> None:
+async def test_events_are_one_set_of_objects_in_two_groups(server: InProcessServer) -> None:
     sent = event(message="up", source={"component": "kubelet"}, count=2, type="Normal")
     old = await server.json("POST", f"{CORE}/events", sent)
     new = await server.json("GET", f"{NEW_EVENTS}/e")
@@ -144,7 +146,7 @@ async def test_events_are_one_set_of_objects_in_two_groups(server: Server) -> No
     assert (await server.ask("GET", f"{CORE}/events/e")).status == 404
 
 
-async def test_watches_of_both_groups_see_the_same_events(server: Server) -> None:
+async def test_watches_of_both_groups_see_the_same_events(server: InProcessServer) -> None:
     watches = [await server.watch(f"{CORE}/events"), await server.watch(NEW_EVENTS)]
     await server.json("POST", f"{CORE}/events", event(message="up"))
     (_, old), (_, new) = [await watch.next() for watch in watches]
@@ -166,7 +168,7 @@ async def test_watches_of_both_groups_see_the_same_events(server: Server) -> Non
     ],
 )
 async def test_events_are_found_by_their_fields(
-    server: Server, selector: str, names: list[str]
+    server: InProcessServer, selector: str, names: list[str]
 ) -> None:
     other = {"kind": "Instance", "name": "i", "namespace": "default"}
     await server.json("POST", f"{CORE}/events", event("a", source={"component": "kubelet"}))
@@ -180,13 +182,13 @@ async def test_events_are_found_by_their_fields(
     assert [item["metadata"]["name"] for item in found["items"]] == names
 
 
-async def test_an_unknown_field_label_is_400(server: Server) -> None:
+async def test_an_unknown_field_label_is_400(server: InProcessServer) -> None:
     status = await server.status("GET", f"{CORE}/events", fieldSelector="regarding.name=x")
     assert status["code"] == 400
     assert "regarding.name" in status["message"]
 
 
-async def test_times_are_normalised(server: Server) -> None:
+async def test_times_are_normalised(server: InProcessServer) -> None:
     sent = event(
         firstTimestamp="2024-01-02T03:04:05.678901+01:00",
         lastTimestamp="2024-01-02T03:04:05Z",
@@ -205,7 +207,7 @@ async def test_times_are_normalised(server: Server) -> None:
     assert causes(status) == {"firstTimestamp": "FieldValueInvalid"}
 
 
-async def test_an_event_lies_with_its_object_and_says_who_reports(server: Server) -> None:
+async def test_an_event_lies_with_its_object_and_says_who_reports(server: InProcessServer) -> None:
     elsewhere = {"kind": "Workload", "name": "web", "namespace": "other"}
     status = await server.status("POST", f"{CORE}/events", event(involvedObject=elsewhere))
     assert causes(status) == {"involvedObject.namespace": "FieldValueInvalid"}
@@ -214,7 +216,7 @@ async def test_an_event_lies_with_its_object_and_says_who_reports(server: Server
     assert causes(status) == {"eventTime": "FieldValueRequired"}
 
 
-async def test_events_expire_an_hour_after_they_last_happened(server: Server) -> None:
+async def test_events_expire_an_hour_after_they_last_happened(server: InProcessServer) -> None:
     await server.json("POST", f"{CORE}/events", event("old"))
     await server.json("POST", f"{CORE}/events", event("renewed"))
     await server.json(
@@ -235,7 +237,7 @@ async def test_events_expire_an_hour_after_they_last_happened(server: Server) ->
 
 
 async def test_a_put_of_a_missing_lease_creates_it_and_later_needs_a_version(
-    server: Server,
+    server: InProcessServer,
 ) -> None:
     response = await server.ask("PUT", f"{LEASES}/leader", lease(holderIdentity="a"))
     assert response.status == 201
@@ -247,7 +249,7 @@ async def test_a_put_of_a_missing_lease_creates_it_and_later_needs_a_version(
     assert (await server.json("PUT", f"{LEASES}/leader", found))["spec"]["holderIdentity"] == "b"
 
 
-async def test_a_put_of_a_missing_object_is_404_for_most_kinds(server: Server) -> None:
+async def test_a_put_of_a_missing_object_is_404_for_most_kinds(server: InProcessServer) -> None:
     put = await server.status("PUT", f"{CORE}/configmaps/a", core("ConfigMap", "a"))
     assert put["code"] == 404
     assert (await server.ask("PUT", f"{CORE}/events/e", event())).status == 201
@@ -258,7 +260,7 @@ async def test_a_put_of_a_missing_object_is_404_for_most_kinds(server: Server) -
 
 
 @pytest.mark.parametrize("spec", [{"leaseDurationSeconds": 0}, {"leaseTransitions": -1}])
-async def test_numbers_of_a_lease_make_sense(server: Server, spec: JsonObject) -> None:
+async def test_numbers_of_a_lease_make_sense(server: InProcessServer, spec: JsonObject) -> None:
     status = await server.status("POST", LEASES, lease(**spec))
     assert causes(status) == {f"spec.{next(iter(spec))}": "FieldValueInvalid"}
 
@@ -266,7 +268,7 @@ async def test_numbers_of_a_lease_make_sense(server: Server, spec: JsonObject) -
 # --- access kinds
 
 
-async def test_names_of_roles_may_hold_colons(server: Server) -> None:
+async def test_names_of_roles_may_hold_colons(server: InProcessServer) -> None:
     rule = {"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"]}
     created = await server.json("POST", f"{RBAC}/clusterroles", role("ClusterRole", rule))
     assert created["rules"] == [rule]
@@ -275,7 +277,7 @@ async def test_names_of_roles_may_hold_colons(server: Server) -> None:
     assert causes(status) == {"metadata.name": "FieldValueInvalid"}
 
 
-async def test_rules_are_checked_with_their_paths(server: Server) -> None:
+async def test_rules_are_checked_with_their_paths(server: InProcessServer) -> None:
     path = f"{RBAC}/namespaces/default/roles"
     urls = {"verbs": ["get"], "nonResourceURLs": ["/metrics"]}
     status = await server.status("POST", path, role("Role", {"verbs": []}, urls))
@@ -288,7 +290,7 @@ async def test_rules_are_checked_with_their_paths(server: Server) -> None:
     ).status == 201
 
 
-async def test_bindings_get_their_groups_and_keep_their_role(server: Server) -> None:
+async def test_bindings_get_their_groups_and_keep_their_role(server: InProcessServer) -> None:
     path = f"{RBAC}/namespaces/default/rolebindings"
     subjects = [
         {"kind": "User", "name": "ada"},

@@ -8,11 +8,11 @@ import pytest
 
 from datum_compute.api.http import MERGE_PATCH
 from datum_compute.api.meta.codec import encode
-from tests.server.granting import ANN, grant, rule, server_with_ann
-from tests.server.running_server import (
+from testkit.api_server.granting import ANN, grant, rule, server_with_ann
+from testkit.api_server.running_server import (
     COMPUTE,
     WORKLOADS,
-    Server,
+    InProcessServer,
     causes,
     namespace,
     workload,
@@ -21,7 +21,7 @@ from tests.server.running_server import (
 CLUSTERS = "/apis/cluster.karmada.io/v1alpha1/clusters"
 
 
-async def test_the_server_gives_uid_time_generation_and_version(server: Server) -> None:
+async def test_the_server_gives_uid_time_generation_and_version(server: InProcessServer) -> None:
     response = await server.ask("POST", WORKLOADS, workload())
     assert response.status == 201
     created = await server.json("GET", f"{WORKLOADS}/web")
@@ -34,7 +34,7 @@ async def test_the_server_gives_uid_time_generation_and_version(server: Server) 
     assert metadata["resourceVersion"] == str(server.store.version("platform"))
 
 
-async def test_what_belongs_to_the_server_cannot_be_sent(server: Server) -> None:
+async def test_what_belongs_to_the_server_cannot_be_sent(server: InProcessServer) -> None:
     sent = workload(
         uid="mine",
         generation=7,
@@ -54,7 +54,7 @@ async def test_what_belongs_to_the_server_cannot_be_sent(server: Server) -> None
     assert "status" not in created
 
 
-async def test_a_status_is_kept_for_whoever_asks_for_that(server: Server) -> None:
+async def test_a_status_is_kept_for_whoever_asks_for_that(server: InProcessServer) -> None:
     """A copy is whole with its first write, and its fields have the owners of two."""
     agent = {"headers": {"user-agent": "copier/1"}}
     sent = {**workload(), "status": {"replicas": 5, "odd": 1}}
@@ -72,7 +72,7 @@ async def test_a_status_is_kept_for_whoever_asks_for_that(server: Server) -> Non
     [({"replicas": "many"}, "status.replicas"), (["x"], "status"), (5, "status")],
 )
 async def test_a_status_that_is_not_valid_is_422_with_its_field(
-    server: Server, status: Any, field: str
+    server: InProcessServer, status: Any, field: str
 ) -> None:
     sent = {**workload(), "status": status}
     refused = await server.status("POST", WORKLOADS, sent, withStatus="true")
@@ -80,7 +80,7 @@ async def test_a_status_that_is_not_valid_is_422_with_its_field(
     assert list(causes(refused)) == [field]
 
 
-async def test_dropped_status_fields_of_a_create_have_no_owner(server: Server) -> None:
+async def test_dropped_status_fields_of_a_create_have_no_owner(server: InProcessServer) -> None:
     """Otherwise a later apply of these fields would conflict."""
     sent = {**workload(), "status": {"replicas": None}}
     made = await server.json("POST", WORKLOADS, sent, withStatus="true")
@@ -106,13 +106,13 @@ async def test_who_may_not_write_a_status_may_not_bring_one() -> None:
         assert "status" not in await server.json("POST", WORKLOADS, sent, token=ANN)
 
 
-async def test_defaults_of_the_schema_are_stored(server: Server) -> None:
+async def test_defaults_of_the_schema_are_stored(server: InProcessServer) -> None:
     created = await server.json("POST", WORKLOADS, workload())
     scale = created["spec"]["placements"][0]["scaleSettings"]
     assert scale["instanceManagementPolicy"] == "OrderedReady"
 
 
-async def test_a_taken_name_is_409_already_exists(server: Server) -> None:
+async def test_a_taken_name_is_409_already_exists(server: InProcessServer) -> None:
     await server.json("POST", WORKLOADS, workload())
     status = await server.status("POST", WORKLOADS, workload())
     assert (status["code"], status["reason"]) == (409, "AlreadyExists")
@@ -124,7 +124,9 @@ async def test_a_taken_name_is_409_already_exists(server: Server) -> None:
     }
 
 
-async def test_generate_name_adds_a_suffix_and_draws_again_when_taken(server: Server) -> None:
+async def test_generate_name_adds_a_suffix_and_draws_again_when_taken(
+    server: InProcessServer,
+) -> None:
     server.suffixes.names = ["aaaaa", "aaaaa", "aaaaa", "bbbbb"]
     sent = workload()
     sent["metadata"] = {"generateName": "web-"}
@@ -134,7 +136,7 @@ async def test_generate_name_adds_a_suffix_and_draws_again_when_taken(server: Se
     assert first["metadata"]["generateName"] == "web-"
 
 
-async def test_generate_name_gives_up_after_eight_draws(server: Server) -> None:
+async def test_generate_name_gives_up_after_eight_draws(server: InProcessServer) -> None:
     server.suffixes.names = ["aaaaa"] * 9
     sent = workload()
     sent["metadata"] = {"generateName": "web-"}
@@ -143,7 +145,7 @@ async def test_generate_name_gives_up_after_eight_draws(server: Server) -> None:
     assert server.suffixes.names == []
 
 
-async def test_a_generated_name_is_at_most_63_characters(server: Server) -> None:
+async def test_a_generated_name_is_at_most_63_characters(server: InProcessServer) -> None:
     sent = workload()
     sent["metadata"] = {"generateName": "a" * 80}
     created = await server.json("POST", WORKLOADS, sent)
@@ -171,7 +173,7 @@ async def test_a_generated_name_is_at_most_63_characters(server: Server) -> None
     ],
 )
 async def test_metadata_that_is_not_valid_is_422_with_its_field(
-    server: Server, metadata: dict[str, Any], field: str
+    server: InProcessServer, metadata: dict[str, Any], field: str
 ) -> None:
     status = await server.status("POST", CLUSTERS, {
         "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": metadata,
@@ -181,7 +183,7 @@ async def test_metadata_that_is_not_valid_is_422_with_its_field(
     assert status["details"]["kind"] == "Cluster"
 
 
-async def test_metadata_at_its_limits_is_fine(server: Server) -> None:
+async def test_metadata_at_its_limits_is_fine(server: InProcessServer) -> None:
     metadata = {
         "name": "a" * 253,
         "labels": {"example.com/A_b.c": "", "x" * 63: "y" * 63},
@@ -198,7 +200,9 @@ async def test_metadata_at_its_limits_is_fine(server: Server) -> None:
     assert metadata.items() <= created["metadata"].items()
 
 
-async def test_owners_are_complete_and_one_of_them_controls_at_most(server: Server) -> None:
+async def test_owners_are_complete_and_one_of_them_controls_at_most(
+    server: InProcessServer,
+) -> None:
     owner = {"apiVersion": "v1", "kind": "X", "name": "", "uid": "1", "controller": True}
     status = await server.status("POST", WORKLOADS, workload(ownerReferences=[owner, owner]))
     assert set(causes(status)) == {
@@ -208,7 +212,7 @@ async def test_owners_are_complete_and_one_of_them_controls_at_most(server: Serv
     }
 
 
-async def test_every_error_of_one_object_is_reported_together(server: Server) -> None:
+async def test_every_error_of_one_object_is_reported_together(server: InProcessServer) -> None:
     sent = workload(labels={"a": "b c"})
     sent["spec"]["placements"][0]["scaleSettings"]["minReplicas"] = 0
     del sent["spec"]["template"]
@@ -221,7 +225,7 @@ async def test_every_error_of_one_object_is_reported_together(server: Server) ->
     assert status["message"].startswith('Workload.compute.datumapis.com "web" is invalid: [')
 
 
-async def test_one_error_is_said_as_kubernetes_says_it(server: Server) -> None:
+async def test_one_error_is_said_as_kubernetes_says_it(server: InProcessServer) -> None:
     sent = workload()
     del sent["spec"]
     status = await server.status("POST", WORKLOADS, sent)
@@ -230,7 +234,7 @@ async def test_one_error_is_said_as_kubernetes_says_it(server: Server) -> None:
     )
 
 
-async def test_admission_runs_on_create(server: Server) -> None:
+async def test_admission_runs_on_create(server: InProcessServer) -> None:
     sent = workload()
     sent["spec"]["placements"][0]["cityCodes"] = ["dfw", "ord"]
     created = await server.json("POST", WORKLOADS, sent)
@@ -240,13 +244,13 @@ async def test_admission_runs_on_create(server: Server) -> None:
     assert causes(status) == {"spec.placements[0].cityCodes[1]": "FieldValueDuplicate"}
 
 
-async def test_the_namespace_must_exist(server: Server) -> None:
+async def test_the_namespace_must_exist(server: InProcessServer) -> None:
     path = f"{COMPUTE}/namespaces/none/workloads"
     status = await server.status("POST", path, workload())
     assert (status["code"], status["message"]) == (404, 'namespaces "none" not found')
 
 
-async def test_the_namespace_of_the_body_must_match_the_path(server: Server) -> None:
+async def test_the_namespace_of_the_body_must_match_the_path(server: InProcessServer) -> None:
     status = await server.status("POST", WORKLOADS, workload(namespace="other"))
     assert status["code"] == 400
     assert (await server.ask("POST", WORKLOADS, workload(namespace="default"))).status == 201
@@ -254,7 +258,7 @@ async def test_the_namespace_of_the_body_must_match_the_path(server: Server) -> 
     assert (await server.ask("POST", "/api/v1/namespaces", named)).status == 400
 
 
-async def test_another_kind_than_the_path_names_is_400(server: Server) -> None:
+async def test_another_kind_than_the_path_names_is_400(server: InProcessServer) -> None:
     other_kind = {**workload(), "kind": "Instance"}
     other_version = {**workload(), "apiVersion": "compute.datumapis.com/v1"}
     without_kind = {k: v for k, v in workload().items() if k != "kind"}
@@ -262,12 +266,12 @@ async def test_another_kind_than_the_path_names_is_400(server: Server) -> None:
         assert (await server.status("POST", WORKLOADS, sent))["code"] == 400
 
 
-async def test_a_version_on_create_is_400(server: Server) -> None:
+async def test_a_version_on_create_is_400(server: InProcessServer) -> None:
     sent = workload(resourceVersion="5")
     assert (await server.status("POST", WORKLOADS, sent))["code"] == 400
 
 
-async def test_a_dry_run_answers_as_if_and_stores_nothing(server: Server) -> None:
+async def test_a_dry_run_answers_as_if_and_stores_nothing(server: InProcessServer) -> None:
     before = server.store.version("platform")
     created = await server.json("POST", WORKLOADS, workload(), dryRun="All")
     assert created["metadata"]["uid"]
@@ -284,7 +288,7 @@ async def test_a_dry_run_answers_as_if_and_stores_nothing(server: Server) -> Non
     ["application/cbor", "application/octet-stream", "text/plain"],
 )
 async def test_a_body_in_an_unknown_format_is_415_and_the_answer_says_what_is_taken(
-    server: Server, content_type: str
+    server: InProcessServer, content_type: str
 ) -> None:
     headers = {"content-type": content_type}
     status = await server.status("POST", WORKLOADS, workload(), headers=headers)
@@ -295,12 +299,14 @@ async def test_a_body_in_an_unknown_format_is_415_and_the_answer_says_what_is_ta
 @pytest.mark.parametrize(
     "content_type", ["", "application/json; charset=utf-8", "Application/JSON"]
 )
-async def test_a_missing_content_type_means_json(server: Server, content_type: str) -> None:
+async def test_a_missing_content_type_means_json(
+    server: InProcessServer, content_type: str
+) -> None:
     headers = {"content-type": content_type}
     assert (await server.ask("POST", WORKLOADS, workload(), headers=headers)).status == 201
 
 
-async def test_kinds_of_neighbours_keep_the_fields_we_do_not_model(server: Server) -> None:
+async def test_kinds_of_neighbours_keep_the_fields_we_do_not_model(server: InProcessServer) -> None:
     sent = {
         "apiVersion": "cluster.karmada.io/v1alpha1",
         "kind": "Cluster",
@@ -312,7 +318,7 @@ async def test_kinds_of_neighbours_keep_the_fields_we_do_not_model(server: Serve
 
 
 async def test_what_was_remembered_of_one_object_says_nothing_wrong_of_another(
-    server: Server,
+    server: InProcessServer,
 ) -> None:
     twins = [await server.json("POST", WORKLOADS, workload(name)) for name in ("a", "b")]
     other = await server.json("POST", WORKLOADS, workload("c", image="web:2"))
@@ -325,7 +331,7 @@ async def test_what_was_remembered_of_one_object_says_nothing_wrong_of_another(
     assert more["metadata"]["managedFields"][0]["fieldsV1"] != owners[0]
 
 
-async def test_a_dry_run_of_a_create_may_carry_a_resource_version(server: Server) -> None:
+async def test_a_dry_run_of_a_create_may_carry_a_resource_version(server: InProcessServer) -> None:
     """kubectl diff and others send an object that they have read."""
     sent = workload(resourceVersion="5")
     assert (await server.status("POST", WORKLOADS, sent))["code"] == 400

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from datum_compute.api.meta.codec import JsonObject
-from tests.server.granting import ANN, grant, rule, server_with_ann
-from tests.server.running_server import WORKLOADS, workload
+from testkit.api_server.granting import ANN, grant, rule, server_with_ann
+from testkit.api_server.running_server import WORKLOADS, workload
 
 LEASES = "coordination.k8s.io"
 LEASE = f"/apis/{LEASES}/v1/namespaces/default/leases/one"

@@ -11,7 +11,7 @@ from datum_compute.server.access.authentication import MASTERS, StaticTokens, Us
 from datum_compute.server.api_server import ApiServer
 from datum_compute.server.options import AuthenticationOptions, ServerEnvironment
 from datum_compute.store.store import Store
-from tests.server.definitions import (
+from testkit.api_server.definitions import (
     DEFINITIONS,
     SPEC,
     WIDGETS,
@@ -24,12 +24,12 @@ from tests.server.definitions import (
     widget,
     with_schema,
 )
-from tests.server.running_server import (
+from testkit.api_server.running_server import (
     PROJECT,
     TOKEN,
     Clock,
     Counter,
-    Server,
+    InProcessServer,
     causes,
     running_server,
 )
@@ -42,7 +42,9 @@ STATUS: JsonObject = {"subresources": {"status": {}}}
 # --- the definition
 
 
-async def test_a_definition_is_established_at_once_and_its_kind_served(server: Server) -> None:
+async def test_a_definition_is_established_at_once_and_its_kind_served(
+    server: InProcessServer,
+) -> None:
     assert (await server.ask("GET", WIDGETS)).body == b"404 page not found\n"
     created = await define(server, definition())
     assert conditions(created) == {
@@ -60,14 +62,14 @@ async def test_a_definition_is_established_at_once_and_its_kind_served(server: S
     assert (await server.json("GET", WIDGETS))["kind"] == "WidgetList"
 
 
-async def test_nobody_else_writes_the_status_of_a_definition(server: Server) -> None:
+async def test_nobody_else_writes_the_status_of_a_definition(server: InProcessServer) -> None:
     created = await define(server, definition())
     path = f"{DEFINITIONS}/widgets.example.com"
     forged = {"status": {"conditions": [], "acceptedNames": {"plural": "x", "kind": "X"}}}
     assert await server.merge(f"{path}/status", forged) == created
 
 
-async def test_definitions_reach_discovery_and_openapi(server: Server) -> None:
+async def test_definitions_reach_discovery_and_openapi(server: InProcessServer) -> None:
     before = await server.json("GET", "/openapi/v3")
     names = {"shortNames": ["wd"], "categories": ["all"], "singular": "wid"}
     scale = {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"}
@@ -99,7 +101,9 @@ async def test_definitions_reach_discovery_and_openapi(server: Server) -> None:
     assert index["paths"]["apis/example.com/v1"]["serverRelativeURL"] != first
 
 
-async def test_names_in_use_are_not_accepted_and_the_kind_is_not_served(server: Server) -> None:
+async def test_names_in_use_are_not_accepted_and_the_kind_is_not_served(
+    server: InProcessServer,
+) -> None:
     await define(server, definition(names={"shortNames": ["wd"]}))
     second = definition(kind="Gadget", names={"kind": "Widget", "singular": "gadget"})
     created = await define(server, second)
@@ -118,7 +122,7 @@ async def test_names_in_use_are_not_accepted_and_the_kind_is_not_served(server: 
     assert (await server.ask("GET", "/apis/example.com/v1/gadgets")).status == 200
 
 
-async def test_a_kind_of_the_platform_cannot_be_taken(server: Server) -> None:
+async def test_a_kind_of_the_platform_cannot_be_taken(server: InProcessServer) -> None:
     taken = definition(version("v2"), kind="Workload", group="compute.datumapis.com")
     response = await server.ask("POST", DEFINITIONS, taken)
     assert response.status == 409 or b'"PluralConflict"' in response.body
@@ -142,7 +146,7 @@ BAD: list[tuple[JsonObject, str, str]] = [
 
 @pytest.mark.parametrize(("change", "field", "reason"), BAD)
 async def test_a_definition_that_makes_no_sense_is_refused(
-    server: Server, change: JsonObject, field: str, reason: str
+    server: InProcessServer, change: JsonObject, field: str, reason: str
 ) -> None:
     obj = definition(group=change.get("group", "example.com"))
     names = {**obj["spec"]["names"], **change.get("names", {})}
@@ -186,7 +190,7 @@ NOT_STRUCTURAL: list[tuple[JsonObject, str]] = [
 
 @pytest.mark.parametrize(("schema", "field"), NOT_STRUCTURAL)
 async def test_a_schema_that_is_not_structural_is_refused_with_its_path(
-    server: Server, schema: JsonObject, field: str
+    server: InProcessServer, schema: JsonObject, field: str
 ) -> None:
     status = await server.status("POST", DEFINITIONS, with_schema(schema))
     assert status["code"] == 422
@@ -207,7 +211,7 @@ async def test_a_schema_that_is_not_structural_is_refused_with_its_path(
     ],
 )  # fmt: skip
 async def test_paths_of_a_definition_are_checked(
-    server: Server, more: JsonObject, field: str
+    server: InProcessServer, more: JsonObject, field: str
 ) -> None:
     status = await server.status("POST", DEFINITIONS, definition(version(**more)))
     assert set(causes(status)) == {field}
@@ -226,7 +230,7 @@ async def test_paths_of_a_definition_are_checked(
     ],
 )
 async def test_objects_are_checked_by_their_schema(
-    server: Server, spec: Any, field: str, reason: str
+    server: InProcessServer, spec: Any, field: str, reason: str
 ) -> None:
     await define(server, definition())
     status = await server.status("POST", WIDGETS, widget(spec=spec))
@@ -234,7 +238,9 @@ async def test_objects_are_checked_by_their_schema(
     assert status["message"].startswith('Widget.example.com "w" is invalid')
 
 
-async def test_unknown_fields_are_pruned_and_warned_of_unless_preserved(server: Server) -> None:
+async def test_unknown_fields_are_pruned_and_warned_of_unless_preserved(
+    server: InProcessServer,
+) -> None:
     open_object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     nested = {**open_object, **objects(known=objects(a={"type": "integer"}))}
     await define(server, with_schema(objects(spec=SPEC, free=nested)))
@@ -250,7 +256,7 @@ async def test_unknown_fields_are_pruned_and_warned_of_unless_preserved(server: 
     assert status["code"] == 400
 
 
-async def test_nullable_int_or_string_and_embedded_resources(server: Server) -> None:
+async def test_nullable_int_or_string_and_embedded_resources(server: InProcessServer) -> None:
     spec = objects(
         maybe={"type": "string", "nullable": True, "default": "d"},
         never={"type": "string", "default": "d"},
@@ -284,7 +290,7 @@ async def test_nullable_int_or_string_and_embedded_resources(server: Server) -> 
     ],
 )  # fmt: skip
 async def test_junctions_only_validate(
-    server: Server, rule: JsonObject, right: JsonObject, wrong: JsonObject
+    server: InProcessServer, rule: JsonObject, right: JsonObject, wrong: JsonObject
 ) -> None:
     number = {"type": "integer"}
     await define(server, with_schema(objects(spec={**objects(a=number, b=number), **rule})))
@@ -293,7 +299,9 @@ async def test_junctions_only_validate(
     assert status["code"] == 422
 
 
-async def test_lists_keep_their_keys_unique_and_formats_are_checked(server: Server) -> None:
+async def test_lists_keep_their_keys_unique_and_formats_are_checked(
+    server: InProcessServer,
+) -> None:
     by_name = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
     item = {**objects(name={"type": "string"}), "required": ["name"]}
     spec = objects(
@@ -310,7 +318,7 @@ async def test_lists_keep_their_keys_unique_and_formats_are_checked(server: Serv
     }
 
 
-async def test_status_is_apart_only_where_the_definition_says_so(server: Server) -> None:
+async def test_status_is_apart_only_where_the_definition_says_so(server: InProcessServer) -> None:
     await define(server, definition())
     made = await server.json("POST", WIDGETS, widget(status={"ready": True}))
     assert made["status"] == {"ready": True}
@@ -325,7 +333,7 @@ async def test_status_is_apart_only_where_the_definition_says_so(server: Server)
     assert patched["metadata"]["generation"] == 1
 
 
-async def test_columns_and_selectable_fields(server: Server) -> None:
+async def test_columns_and_selectable_fields(server: InProcessServer) -> None:
     columns = [
         {"name": "Color", "type": "string", "jsonPath": ".spec.color"},
         {"name": "Size", "type": "integer", "jsonPath": ".spec.size", "priority": 1},
@@ -352,7 +360,9 @@ async def test_columns_and_selectable_fields(server: Server) -> None:
 # --- change
 
 
-async def test_an_update_takes_effect_at_once_also_for_what_is_stored(server: Server) -> None:
+async def test_an_update_takes_effect_at_once_also_for_what_is_stored(
+    server: InProcessServer,
+) -> None:
     await define(
         server, with_schema(objects(spec=objects(size={"type": "integer"}, old={"type": "string"})))
     )
@@ -370,7 +380,7 @@ async def test_an_update_takes_effect_at_once_also_for_what_is_stored(server: Se
     assert labelled["spec"] == {"size": 1, "color": "red"}
 
 
-async def test_versions_are_one_set_of_objects_under_two_names(server: Server) -> None:
+async def test_versions_are_one_set_of_objects_under_two_names(server: InProcessServer) -> None:
     old = version("v1alpha1", storage=False)
     await define(server, definition(version("v1"), old))
     made = await server.json("POST", WIDGETS, widget())
@@ -388,7 +398,7 @@ async def test_versions_are_one_set_of_objects_under_two_names(server: Server) -
 
 
 async def test_another_storage_version_is_remembered_and_the_first_must_stay(
-    server: Server,
+    server: InProcessServer,
 ) -> None:
     await define(server, definition(version("v1")))
     await server.json("POST", WIDGETS, widget())
@@ -409,7 +419,7 @@ async def test_another_storage_version_is_remembered_and_the_first_must_stay(
     assert (await server.ask("GET", f"{WIDGETS}/w")).status == 404
 
 
-async def test_users_of_a_deprecated_version_are_warned(server: Server) -> None:
+async def test_users_of_a_deprecated_version_are_warned(server: InProcessServer) -> None:
     await define(server, definition(version(deprecated=True)))
     response = await server.ask("POST", WIDGETS, widget(spec={"shape": "round"}))
     deprecated, unknown = response.headers["warning"].split(", ")
@@ -417,13 +427,15 @@ async def test_users_of_a_deprecated_version_are_warned(server: Server) -> None:
     assert "spec.shape" in unknown
 
 
-async def test_a_version_that_is_not_served_is_not_there(server: Server) -> None:
+async def test_a_version_that_is_not_served_is_not_there(server: InProcessServer) -> None:
     await define(server, definition(version("v1"), version("v2", served=False, storage=False)))
     assert (await server.ask("GET", WIDGETS)).status == 200
     assert (await server.ask("GET", WIDGETS.replace("/v1/", "/v2/"))).status == 404
 
 
-async def test_a_definition_with_objects_terminates_and_takes_no_more(server: Server) -> None:
+async def test_a_definition_with_objects_terminates_and_takes_no_more(
+    server: InProcessServer,
+) -> None:
     await define(server, definition())
     await server.json("POST", WIDGETS, widget())
     watch = await server.watch(WIDGETS)
@@ -454,12 +466,12 @@ async def test_kinds_are_served_again_before_the_first_request_after_a_restart()
             ServerEnvironment(Clock(), Counter("u"), Counter("s")),
             AuthenticationOptions(StaticTokens(users)),
         )
-        restarted = Server(store, api, server.clock, server.suffixes, server.journal)
+        restarted = InProcessServer(store, api, server.clock, server.suffixes, server.journal)
         found = await restarted.json("GET", f"{WIDGETS}/w")
         assert found["spec"] == {"size": 2, "color": "red"}
 
 
-async def test_a_definition_is_served_on_its_own_plane_only(server: Server) -> None:
+async def test_a_definition_is_served_on_its_own_plane_only(server: InProcessServer) -> None:
     await define(server, definition(), prefix=PROJECT)
     assert (await server.ask("GET", PROJECT + WIDGETS)).status == 200
     assert (await server.ask("GET", WIDGETS)).status == 404

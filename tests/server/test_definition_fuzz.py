@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from datum_compute.api.meta.codec import JsonObject
-from tests.server.definitions import DEFINITIONS, WIDGETS, definition, version, widget
-from tests.server.running_server import running_server
+from testkit.api_server.definitions import DEFINITIONS, WIDGETS, definition, version, widget
+from testkit.api_server.running_server import running_server
 
 KEYWORDS = (
     *("type", "properties", "items", "required", "additionalProperties", "default", "enum", "not"),

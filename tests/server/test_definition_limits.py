@@ -15,7 +15,7 @@ from datum_compute.admission.rules.structural_schema import (
 )
 from datum_compute.api.meta.codec import JsonObject, decode
 from datum_compute.api.meta.json_path import STEPS_MAX
-from tests.server.definitions import (
+from testkit.api_server.definitions import (
     DEFINITIONS,
     WIDGETS,
     define,
@@ -26,7 +26,7 @@ from tests.server.definitions import (
     widget,
     with_schema,
 )
-from tests.server.running_server import Server, causes
+from testkit.api_server.running_server import InProcessServer, causes
 
 TEXT: JsonObject = {"type": "string"}
 ROOT = "spec.versions[0].schema.openAPIV3Schema"
@@ -40,14 +40,16 @@ def problems(schema: JsonObject) -> list[Any]:
     return schema_problems(schema, "schema", SchemaBudget())
 
 
-async def test_a_definition_has_at_most_twenty_versions(server: Server) -> None:
+async def test_a_definition_has_at_most_twenty_versions(server: InProcessServer) -> None:
     status = await server.status("POST", DEFINITIONS, definition(*versions(VERSIONS_MAX + 1)))
     assert causes(status) == {"spec.versions": "FieldValueTooMany"}
     assert "Too many: 21: must have at most 20 items" in status["message"]
     await define(server, definition(*versions(VERSIONS_MAX)))
 
 
-async def test_the_nodes_of_all_versions_are_counted_before_any_other_check(server: Server) -> None:
+async def test_the_nodes_of_all_versions_are_counted_before_any_other_check(
+    server: InProcessServer,
+) -> None:
     half = {f"f{number}": TEXT for number in range(NODES_MAX // 2)}
     wrong = objects(**{**half, "wrong": {"type": "nothing"}})
     both = definition(version("v1", wrong), version("v2", objects(**half), storage=False))
@@ -87,7 +89,7 @@ def test_a_costly_pattern_needs_a_maximum_length_that_fits() -> None:
     assert "set maxLength to at most" in problems(schema)[0].message
 
 
-async def test_there_are_only_so_many_columns(server: Server) -> None:
+async def test_there_are_only_so_many_columns(server: InProcessServer) -> None:
     column = {"name": "c", "type": "string", "jsonPath": ".spec"}
     schema = objects(spec=TEXT)
     for count, refused in ((COLUMNS_MAX, False), (COLUMNS_MAX + 1, True)):
@@ -96,7 +98,9 @@ async def test_there_are_only_so_many_columns(server: Server) -> None:
         assert (response.status == 422) is refused
 
 
-async def test_paths_of_a_definition_have_a_limited_number_of_steps(server: Server) -> None:
+async def test_paths_of_a_definition_have_a_limited_number_of_steps(
+    server: InProcessServer,
+) -> None:
     long = ".spec" + ".a" * STEPS_MAX
     scale = {"specReplicasPath": long, "statusReplicasPath": ".status.replicas"}
     body = with_schema(
@@ -114,7 +118,9 @@ async def test_paths_of_a_definition_have_a_limited_number_of_steps(server: Serv
     assert "at most 32 names" in found[f"{path}.subresources.scale.specReplicasPath"]
 
 
-async def test_names_of_a_definition_that_serves_nothing_stay_taken(server: Server) -> None:
+async def test_names_of_a_definition_that_serves_nothing_stay_taken(
+    server: InProcessServer,
+) -> None:
     names = {"plural": "widgets", "kind": "Widget", "shortNames": ["wi"]}
     await define(server, definition(version(served=False), names=names))
     other = {"plural": "others", "kind": "Other", "shortNames": ["wi"]}
@@ -122,7 +128,9 @@ async def test_names_of_a_definition_that_serves_nothing_stay_taken(server: Serv
     assert found["status"]["conditions"][0]["reason"] == "ShortNamesConflict"
 
 
-async def test_an_object_that_new_defaults_make_too_large_stays_readable(server: Server) -> None:
+async def test_an_object_that_new_defaults_make_too_large_stays_readable(
+    server: InProcessServer,
+) -> None:
     open_items = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     await define(
         server, with_schema(objects(spec=objects(a={"type": "array", "items": open_items})))
@@ -137,7 +145,9 @@ async def test_an_object_that_new_defaults_make_too_large_stays_readable(server:
     await server.json("DELETE", f"{WIDGETS}/w")
 
 
-async def test_the_openapi_index_names_each_revision_of_a_definition(server: Server) -> None:
+async def test_the_openapi_index_names_each_revision_of_a_definition(
+    server: InProcessServer,
+) -> None:
     path = "apis/example.com/v1"
 
     async def hash_and_etag() -> tuple[str, str]:

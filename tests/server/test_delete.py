@@ -8,13 +8,19 @@ import pytest
 
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.server.verbs import delete
-from tests.server.running_server import WORKLOADS, Server, causes, namespace, workload
+from testkit.api_server.running_server import (
+    WORKLOADS,
+    InProcessServer,
+    causes,
+    namespace,
+    workload,
+)
 
 WEB = f"{WORKLOADS}/web"
 HELD = ["example.com/hold"]
 
 
-async def test_an_object_without_finalizers_goes_at_once(server: Server) -> None:
+async def test_an_object_without_finalizers_goes_at_once(server: InProcessServer) -> None:
     created = await server.json("POST", WORKLOADS, workload())
     status = await server.json("DELETE", WEB)
     assert (status["kind"], status["status"]) == ("Status", "Success")
@@ -27,7 +33,7 @@ async def test_an_object_without_finalizers_goes_at_once(server: Server) -> None
     assert (await server.status("DELETE", WEB))["reason"] == "NotFound"
 
 
-async def test_finalizers_turn_a_delete_into_a_mark(server: Server) -> None:
+async def test_finalizers_turn_a_delete_into_a_mark(server: InProcessServer) -> None:
     await server.json("POST", WORKLOADS, workload(finalizers=HELD))
     marked = await server.json("DELETE", WEB)
     assert marked["kind"] == "Workload"
@@ -38,7 +44,9 @@ async def test_finalizers_turn_a_delete_into_a_mark(server: Server) -> None:
     assert await server.json("DELETE", WEB) == marked
 
 
-async def test_the_write_that_takes_the_last_finalizer_removes_the_object(server: Server) -> None:
+async def test_the_write_that_takes_the_last_finalizer_removes_the_object(
+    server: InProcessServer,
+) -> None:
     created = await server.json("POST", WORKLOADS, workload(finalizers=[*HELD, "example.com/b"]))
     watch = await server.watch(WORKLOADS, resourceVersion=created["metadata"]["resourceVersion"])
     await server.json("DELETE", WEB)
@@ -52,7 +60,7 @@ async def test_the_write_that_takes_the_last_finalizer_removes_the_object(server
     assert int(last["metadata"]["resourceVersion"]) == server.store.version("platform")
 
 
-async def test_a_terminating_object_takes_no_new_finalizers(server: Server) -> None:
+async def test_a_terminating_object_takes_no_new_finalizers(server: InProcessServer) -> None:
     await server.json("POST", WORKLOADS, workload(finalizers=HELD))
     marked = await server.json("DELETE", WEB)
     status = await server.patch_refused(WEB, {"metadata": {"finalizers": [*HELD, "a.io/new"]}})
@@ -61,7 +69,9 @@ async def test_a_terminating_object_takes_no_new_finalizers(server: Server) -> N
     assert await server.json("GET", WEB) == marked
 
 
-async def test_a_terminating_object_can_still_change_but_never_come_back(server: Server) -> None:
+async def test_a_terminating_object_can_still_change_but_never_come_back(
+    server: InProcessServer,
+) -> None:
     await server.json("POST", WORKLOADS, workload(finalizers=HELD))
     marked = await server.json("DELETE", WEB)
     revived = {**marked, "metadata": {**marked["metadata"], "deletionTimestamp": None}}
@@ -73,7 +83,7 @@ async def test_a_terminating_object_can_still_change_but_never_come_back(server:
 
 @pytest.mark.parametrize("precondition", [{"uid": "other"}, {"resourceVersion": "1"}])
 async def test_preconditions_that_do_not_hold_are_409(
-    server: Server, precondition: JsonObject
+    server: InProcessServer, precondition: JsonObject
 ) -> None:
     await server.json("POST", WORKLOADS, workload())
     status = await server.status("DELETE", WEB, {"preconditions": precondition})
@@ -82,7 +92,7 @@ async def test_preconditions_that_do_not_hold_are_409(
     assert (await server.ask("GET", WEB)).status == 200
 
 
-async def test_preconditions_that_hold_let_the_delete_through(server: Server) -> None:
+async def test_preconditions_that_hold_let_the_delete_through(server: InProcessServer) -> None:
     metadata = (await server.json("POST", WORKLOADS, workload()))["metadata"]
     wanted = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
     options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": wanted}
@@ -99,7 +109,7 @@ async def test_preconditions_that_hold_let_the_delete_through(server: Server) ->
     ],
 )
 async def test_policies_that_nobody_knows_are_refused_loudly(
-    server: Server, options: Any, query: dict[str, str]
+    server: InProcessServer, options: Any, query: dict[str, str]
 ) -> None:
     await server.json("POST", WORKLOADS, workload())
     status = await server.status("DELETE", WEB, options, **query)
@@ -119,7 +129,7 @@ async def test_policies_that_nobody_knows_are_refused_loudly(
     ],
 )
 async def test_a_policy_leaves_its_finalizer_to_the_garbage_collector(
-    server: Server, options: Any, query: dict[str, str], finalizer: str
+    server: InProcessServer, options: Any, query: dict[str, str], finalizer: str
 ) -> None:
     await server.json("POST", WORKLOADS, workload(finalizers=HELD))
     marked = await server.json("DELETE", WEB, options, **query)
@@ -140,7 +150,7 @@ async def test_a_policy_leaves_its_finalizer_to_the_garbage_collector(
         {"propagationPolicy": None, "preconditions": None, "somethingNew": 1},
     ],
 )
-async def test_background_is_the_policy_that_is(server: Server, options: Any) -> None:
+async def test_background_is_the_policy_that_is(server: InProcessServer, options: Any) -> None:
     await server.json("POST", WORKLOADS, workload())
     assert (await server.ask("DELETE", WEB, options)).status == 200
     assert (await server.ask("GET", WEB)).status == 404
@@ -158,7 +168,9 @@ async def test_background_is_the_policy_that_is(server: Server, options: Any) ->
         b"{",
     ],
 )
-async def test_options_that_cannot_be_read_delete_nothing(server: Server, options: Any) -> None:
+async def test_options_that_cannot_be_read_delete_nothing(
+    server: InProcessServer, options: Any
+) -> None:
     await server.json("POST", WORKLOADS, workload())
     assert (await server.status("DELETE", WEB, options))["code"] == 400
     assert (await server.ask("GET", WEB)).status == 200
@@ -168,7 +180,7 @@ async def test_options_that_cannot_be_read_delete_nothing(server: Server, option
     ("options", "query"), [({"dryRun": ["All"]}, {}), (None, {"dryRun": "All"})]
 )
 async def test_a_dry_run_deletes_nothing(
-    server: Server, options: Any, query: dict[str, str]
+    server: InProcessServer, options: Any, query: dict[str, str]
 ) -> None:
     await server.json("POST", WORKLOADS, workload())
     await server.json("POST", WORKLOADS, workload("held", finalizers=HELD))
@@ -179,7 +191,7 @@ async def test_a_dry_run_deletes_nothing(
     assert await server.json("GET", WORKLOADS) == before
 
 
-async def test_a_collection_goes_as_far_as_the_selector_reaches(server: Server) -> None:
+async def test_a_collection_goes_as_far_as_the_selector_reaches(server: InProcessServer) -> None:
     await server.json("POST", "/api/v1/namespaces", namespace("other"))
     elsewhere = WORKLOADS.replace("default", "other")
     await server.json("POST", elsewhere, workload("far", labels={"a": "1"}))
@@ -196,7 +208,7 @@ async def test_a_collection_goes_as_far_as_the_selector_reaches(server: Server) 
 
 
 async def test_a_large_collection_is_deleted_in_batches_and_answered_with_a_status(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    server: InProcessServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delete, "ENCODED_BYTES_MAX", 1)
     monkeypatch.setattr(delete, "_BATCH_BYTES_MAX", 1)

@@ -11,7 +11,7 @@ from datum_compute.api.kinds import KINDS, UNSUPPORTED_KINDS, WORKLOAD
 from datum_compute.api.meta.codec import JsonObject, decode
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.reviews import REVIEWS
-from tests.server.running_server import COMPUTE, PROJECT, WORKLOADS, Server, workload
+from testkit.api_server.running_server import COMPUTE, PROJECT, WORKLOADS, InProcessServer, workload
 
 AGGREGATED = (
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
@@ -21,7 +21,9 @@ AGGREGATED = (
 SERVED = (*KINDS, *REVIEWS, *UNSUPPORTED_KINDS)
 
 
-async def test_groups_name_their_preferred_version_among_their_versions(server: Server) -> None:
+async def test_groups_name_their_preferred_version_among_their_versions(
+    server: InProcessServer,
+) -> None:
     groups = (await server.json("GET", "/apis"))["groups"]
     assert [group["name"] for group in groups] == sorted({k.group for k in SERVED if k.group})
     for group in groups:
@@ -30,22 +32,24 @@ async def test_groups_name_their_preferred_version_among_their_versions(server: 
     assert work["preferredVersion"]["version"] == "v1alpha2"
 
 
-async def test_a_group_is_described_on_its_own_and_with_a_slash_at_the_end(server: Server) -> None:
+async def test_a_group_is_described_on_its_own_and_with_a_slash_at_the_end(
+    server: InProcessServer,
+) -> None:
     group = await server.json("GET", "/apis/compute.datumapis.com")
     assert (group["kind"], group["name"]) == ("APIGroup", "compute.datumapis.com")
     assert await server.json("GET", "/apis/") == await server.json("GET", "/apis")
 
 
-async def test_a_slash_at_the_end_changes_nothing(server: Server) -> None:
+async def test_a_slash_at_the_end_changes_nothing(server: InProcessServer) -> None:
     for path in ("/version", "/api/v1", COMPUTE, WORKLOADS):
         assert await server.json("GET", f"{path}/") == await server.json("GET", path)
 
 
-async def test_core_versions(server: Server) -> None:
+async def test_core_versions(server: InProcessServer) -> None:
     assert (await server.json("GET", "/api"))["versions"] == ["v1"]
 
 
-async def test_every_kind_is_listed_with_what_clients_index(server: Server) -> None:
+async def test_every_kind_is_listed_with_what_clients_index(server: InProcessServer) -> None:
     for kind in KINDS:
         path = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.version}"
         resources = {r["name"]: r for r in (await server.json("GET", path))["resources"]}
@@ -57,14 +61,16 @@ async def test_every_kind_is_listed_with_what_clients_index(server: Server) -> N
         assert (f"{kind.plural}/status" in resources) is kind.has_status
 
 
-async def test_namespaces_are_not_deleted_in_bulk_and_have_finalize(server: Server) -> None:
+async def test_namespaces_are_not_deleted_in_bulk_and_have_finalize(
+    server: InProcessServer,
+) -> None:
     resources = (await server.json("GET", "/api/v1"))["resources"]
     named = {resource["name"]: resource for resource in resources}
     assert "deletecollection" not in named["namespaces"]["verbs"]
     assert named["namespaces/finalize"]["verbs"] == ["update"]
 
 
-async def test_aggregated_discovery_repeats_its_content_type(server: Server) -> None:
+async def test_aggregated_discovery_repeats_its_content_type(server: InProcessServer) -> None:
     response = await server.ask("GET", "/apis", headers={"accept": AGGREGATED})
     assert response.content_type == (
         "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -84,7 +90,7 @@ async def test_aggregated_discovery_repeats_its_content_type(server: Server) -> 
 
 
 async def test_plain_discovery_for_clients_that_do_not_know_the_aggregated_one(
-    server: Server,
+    server: InProcessServer,
 ) -> None:
     old = {"accept": "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=X,application/json"}
     assert (await server.json("GET", "/apis", headers=old))["kind"] == "APIGroupList"
@@ -92,7 +98,7 @@ async def test_plain_discovery_for_clients_that_do_not_know_the_aggregated_one(
 
 @pytest.mark.parametrize("prefix", ["", "/planes/hub", PROJECT])
 async def test_openapi_documents_are_found_through_the_index_of_their_plane(
-    server: Server, prefix: str
+    server: InProcessServer, prefix: str
 ) -> None:
     paths = (await server.json("GET", f"{prefix}/openapi/v3"))["paths"]
     groups = {f"apis/{k.api_version}" if k.group else f"api/{k.version}" for k in SERVED}
@@ -105,12 +111,14 @@ async def test_openapi_documents_are_found_through_the_index_of_their_plane(
         assert document["openapi"] == "3.0.0"
 
 
-async def openapi(server: Server, kind: KindInfo[Any]) -> JsonObject:
+async def openapi(server: InProcessServer, kind: KindInfo[Any]) -> JsonObject:
     path = f"apis/{kind.api_version}" if kind.group else f"api/{kind.version}"
     return await server.json("GET", f"/openapi/v3/{path}")
 
 
-async def test_a_patch_operation_tells_kubectl_that_the_server_validates(server: Server) -> None:
+async def test_a_patch_operation_tells_kubectl_that_the_server_validates(
+    server: InProcessServer,
+) -> None:
     for kind in KINDS:
         document = await openapi(server, kind)
         known_as = {"group": kind.group, "version": kind.version, "kind": kind.kind}
@@ -128,7 +136,7 @@ async def test_a_patch_operation_tells_kubectl_that_the_server_validates(server:
             assert (STRATEGIC_PATCH in content) is kind.built_in
 
 
-async def test_every_reference_of_a_document_resolves(server: Server) -> None:
+async def test_every_reference_of_a_document_resolves(server: InProcessServer) -> None:
     def references(value: Any) -> set[str]:
         if isinstance(value, dict):
             own = {value["$ref"]} if isinstance(value.get("$ref"), str) else set()
@@ -144,7 +152,7 @@ async def test_every_reference_of_a_document_resolves(server: Server) -> None:
         assert names <= set(document["components"]["schemas"])
 
 
-async def test_schemas_name_their_kind(server: Server) -> None:
+async def test_schemas_name_their_kind(server: InProcessServer) -> None:
     document = await openapi(server, WORKLOAD)
     schema = document["components"]["schemas"]["com.datumapis.compute.v1alpha.Workload"]
     assert schema["x-kubernetes-group-version-kind"] == [
@@ -158,14 +166,16 @@ async def test_schemas_name_their_kind(server: Server) -> None:
     ["", "*/*", "application/*", "application/json", "application/json; charset=utf-8",
      "application/vnd.kubernetes.protobuf, application/json", "text/html;q=0.1,*/*;q=0.05"],
 )  # fmt: skip
-async def test_json_is_the_answer_whenever_it_is_acceptable(server: Server, accept: str) -> None:
+async def test_json_is_the_answer_whenever_it_is_acceptable(
+    server: InProcessServer, accept: str
+) -> None:
     response = await server.ask("GET", WORKLOADS, headers={"accept": accept})
     assert (response.status, response.content_type) == (200, "application/json")
 
 
 @pytest.mark.parametrize("accept", ["application/vnd.kubernetes.protobuf", "application/yaml"])
 async def test_what_cannot_be_sent_is_406_before_anything_is_done(
-    server: Server, accept: str
+    server: InProcessServer, accept: str
 ) -> None:
     status = await server.status("POST", WORKLOADS, workload(), headers={"accept": accept})
     assert (status["code"], status["reason"]) == (406, "NotAcceptable")
@@ -193,7 +203,9 @@ TABLE = "application/json;g=meta.k8s.io;v=v1;as=Table"
         ("/none", ""),
     ],
 )
-async def test_responses_end_with_one_newline(server: Server, path: str, accept: str) -> None:
+async def test_responses_end_with_one_newline(
+    server: InProcessServer, path: str, accept: str
+) -> None:
     created = await server.ask("POST", WORKLOADS, workload())
     response = await server.ask("GET", path, headers={"accept": accept})
     for body in (created.body, response.body):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datum_compute.api.meta.codec import JsonObject
-from tests.server.granting import (
+from testkit.api_server.granting import (
     ANN,
     DEFAULT,
     GROUP,
@@ -19,7 +19,7 @@ from tests.server.granting import (
     server_with_ann,
     user,
 )
-from tests.server.running_server import Server
+from testkit.api_server.running_server import InProcessServer
 
 EDITS_ROLES = rule("*", "roles clusterroles rolebindings clusterrolebindings", group=GROUP)
 WRITES_ROLES = rule(
@@ -31,7 +31,7 @@ ROLES = f"{RBAC}/clusterroles"
 BINDINGS = f"{RBAC}/clusterrolebindings"
 
 
-async def created(server: Server, path: str, obj: JsonObject) -> int:
+async def created(server: InProcessServer, path: str, obj: JsonObject) -> int:
     return (await server.ask("POST", path, obj, token=ANN)).status
 
 

@@ -9,19 +9,19 @@ from datum_compute.server.verbs.commit import OBJECT_BYTES_MAX
 from datum_compute.server.verbs.event_encoder import EventEncoder
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.records import Record
-from tests.server.running_server import WORKLOADS, Events, Server, workload
+from testkit.api_server.running_server import WORKLOADS, Events, InProcessServer, workload
 
 TABLE = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
 PARTIAL = {"accept": "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"}
 
 
-async def watches(server: Server, count: int, **query: object) -> list[Events]:
+async def watches(server: InProcessServer, count: int, **query: object) -> list[Events]:
     return [await server.watch(WORKLOADS, **query) for _ in range(count)]
 
 
 @pytest.mark.parametrize("headers", [{}, TABLE, PARTIAL])
 async def test_an_event_is_encoded_once_for_all_watches_of_a_form(
-    server: Server, headers: dict[str, str]
+    server: InProcessServer, headers: dict[str, str]
 ) -> None:
     opened = await watches(server, 20, headers=headers)
     await server.json("POST", WORKLOADS, workload("web"))
@@ -31,7 +31,7 @@ async def test_an_event_is_encoded_once_for_all_watches_of_a_form(
     assert all(line is lines[0] for line in lines)
 
 
-async def test_initial_events_are_shared_as_well(server: Server) -> None:
+async def test_initial_events_are_shared_as_well(server: InProcessServer) -> None:
     for number in range(5):
         await server.json("POST", WORKLOADS, workload(f"w{number}"))
     for watch in await watches(server, 10):
@@ -39,7 +39,7 @@ async def test_initial_events_are_shared_as_well(server: Server) -> None:
     assert server.api.event_encoder.encoded == 5
 
 
-async def test_forms_do_not_share_events(server: Server) -> None:
+async def test_forms_do_not_share_events(server: InProcessServer) -> None:
     opened = [
         await server.watch(WORKLOADS, headers=headers) for headers in ({}, TABLE, PARTIAL, TABLE)
     ]
@@ -49,7 +49,7 @@ async def test_forms_do_not_share_events(server: Server) -> None:
     assert server.api.event_encoder.encoded == 3
 
 
-async def test_a_table_is_encoded_anew_when_ages_have_changed(server: Server) -> None:
+async def test_a_table_is_encoded_anew_when_ages_have_changed(server: InProcessServer) -> None:
     await server.json("POST", WORKLOADS, workload("web"))
     first = await (await server.watch(WORKLOADS, headers=TABLE)).next()
     server.clock.now_s += 90
@@ -58,7 +58,7 @@ async def test_a_table_is_encoded_anew_when_ages_have_changed(server: Server) ->
     assert server.api.event_encoder.encoded == 2
 
 
-async def test_a_watch_that_an_object_leaves_gets_its_own_event(server: Server) -> None:
+async def test_a_watch_that_an_object_leaves_gets_its_own_event(server: InProcessServer) -> None:
     await server.json("POST", WORKLOADS, workload("web", labels={"tier": "a"}))
     everything = await server.watch(WORKLOADS)
     selected = [await server.watch(WORKLOADS, labelSelector="tier=a") for _ in range(2)]
@@ -109,7 +109,7 @@ def test_the_line_of_an_object_of_the_largest_size_is_shared() -> None:
     assert first is second
 
 
-async def test_the_lines_are_what_they_were(server: Server) -> None:
+async def test_the_lines_are_what_they_were(server: InProcessServer) -> None:
     created = await server.json("POST", WORKLOADS, workload("web"))
     watch = await server.watch(WORKLOADS)
     assert decode(await anext(watch.stream)) == {"type": "ADDED", "object": created}

@@ -8,8 +8,8 @@ import pytest
 
 from datum_compute.api.http import APPLY_PATCH, JSON_PATCH, MERGE_PATCH
 from datum_compute.api.meta.codec import JsonObject, decode
-from tests.server.definitions import WIDGETS, define, definition, version, widget
-from tests.server.running_server import WORKLOADS, Server, causes, workload
+from testkit.api_server.definitions import WIDGETS, define, definition, version, widget
+from testkit.api_server.running_server import WORKLOADS, InProcessServer, causes, workload
 
 WEB = f"{WORKLOADS}/web"
 
@@ -22,17 +22,19 @@ def owners(obj: JsonObject) -> dict[str, Any]:
     }
 
 
-async def created(server: Server, **metadata: Any) -> JsonObject:
+async def created(server: InProcessServer, **metadata: Any) -> JsonObject:
     headers = {"user-agent": "maker/1.0 (linux)"}
     return await server.json("POST", WORKLOADS, workload(**metadata), headers=headers)
 
 
-async def merge(server: Server, agent: str, patch: JsonObject, path: str = WEB) -> JsonObject:
+async def merge(
+    server: InProcessServer, agent: str, patch: JsonObject, path: str = WEB
+) -> JsonObject:
     headers = {"content-type": MERGE_PATCH, "user-agent": agent}
     return await server.json("PATCH", path, patch, headers=headers)
 
 
-async def test_a_create_owns_what_was_sent_and_no_defaults(server: Server) -> None:
+async def test_a_create_owns_what_was_sent_and_no_defaults(server: InProcessServer) -> None:
     obj = await created(server, labels={"a": "1"}, finalizers=["example.com/x"])
     fields = owners(obj)["maker"]
     assert fields["f:metadata"] == {
@@ -44,7 +46,7 @@ async def test_a_create_owns_what_was_sent_and_no_defaults(server: Server) -> No
     assert "resources" in obj["spec"]["template"]["spec"]["runtime"]
 
 
-async def test_the_parameter_wins_over_the_user_agent(server: Server) -> None:
+async def test_the_parameter_wins_over_the_user_agent(server: InProcessServer) -> None:
     headers = {"user-agent": "maker/1.0"}
     sent = workload()
     obj = await server.json("POST", WORKLOADS, sent, headers=headers, fieldManager="me")
@@ -54,12 +56,14 @@ async def test_the_parameter_wins_over_the_user_agent(server: Server) -> None:
 @pytest.mark.parametrize(
     ("agent", "name"), [("a" * 200, "a" * 128), ("", "unknown"), ("\x07bell/1", "bell")]
 )
-async def test_a_user_agent_is_cut_and_cleaned(server: Server, agent: str, name: str) -> None:
+async def test_a_user_agent_is_cut_and_cleaned(
+    server: InProcessServer, agent: str, name: str
+) -> None:
     obj = await server.json("POST", WORKLOADS, workload(), headers={"user-agent": agent})
     assert list(owners(obj)) == [name]
 
 
-async def test_a_patch_takes_the_fields_it_changes(server: Server) -> None:
+async def test_a_patch_takes_the_fields_it_changes(server: InProcessServer) -> None:
     await created(server, labels={"a": "1", "b": "1"})
     obj = await merge(server, "changer/2", {"metadata": {"labels": {"a": "2"}}})
     assert owners(obj)["changer"] == {"f:metadata": {"f:labels": {"f:a": {}}}}
@@ -68,21 +72,21 @@ async def test_a_patch_takes_the_fields_it_changes(server: Server) -> None:
     assert "changer" not in owners(obj)
 
 
-async def test_a_status_write_is_an_entry_of_its_own(server: Server) -> None:
+async def test_a_status_write_is_an_entry_of_its_own(server: InProcessServer) -> None:
     await created(server)
     obj = await merge(server, "maker/1", {"status": {"replicas": 1}}, f"{WEB}/status")
     assert owners(obj)["maker/status"] == {"f:status": {".": {}, "f:replicas": {}}}
     assert "f:status" not in owners(obj)["maker"]
 
 
-async def test_a_write_that_changes_nothing_changes_no_entry(server: Server) -> None:
+async def test_a_write_that_changes_nothing_changes_no_entry(server: InProcessServer) -> None:
     obj = await created(server, labels={"a": "1"})
     server.clock.now_s += 60
     assert await merge(server, "other/1", {"metadata": {"labels": {"a": "1"}}}) == obj
     assert await server.json("PUT", WEB, obj, headers={"user-agent": "other/1"}) == obj
 
 
-async def test_the_time_of_an_entry_changes_with_it_only(server: Server) -> None:
+async def test_the_time_of_an_entry_changes_with_it_only(server: InProcessServer) -> None:
     obj = await created(server, labels={"a": "1"})
     server.clock.now_s += 60
     changed = await merge(server, "other/1", {"metadata": {"labels": {"b": "1"}}})
@@ -91,7 +95,7 @@ async def test_the_time_of_an_entry_changes_with_it_only(server: Server) -> None
     assert second["time"] > first["time"]
 
 
-async def test_an_update_without_managed_fields_keeps_them(server: Server) -> None:
+async def test_an_update_without_managed_fields_keeps_them(server: InProcessServer) -> None:
     obj = await created(server)
     del obj["metadata"]["managedFields"]
     after = await server.json("PUT", WEB, obj, headers={"user-agent": "other/1"})
@@ -100,7 +104,7 @@ async def test_an_update_without_managed_fields_keeps_them(server: Server) -> No
 
 @pytest.mark.parametrize("sent", [[], [{}]])
 async def test_owners_can_be_forgotten_and_come_back_with_the_first_apply(
-    server: Server, sent: list[Any]
+    server: InProcessServer, sent: list[Any]
 ) -> None:
     await created(server)
     obj = await merge(server, "x/1", {"metadata": {"managedFields": sent}})
@@ -112,7 +116,7 @@ async def test_owners_can_be_forgotten_and_come_back_with_the_first_apply(
     assert list(owners(obj)) == ["one", "before-first-apply"]
 
 
-async def test_a_caller_may_rewrite_the_owners(server: Server) -> None:
+async def test_a_caller_may_rewrite_the_owners(server: InProcessServer) -> None:
     obj = await created(server)
     entry = {**obj["metadata"]["managedFields"][0], "manager": "kubectl", "operation": "Apply"}
     version = obj["metadata"]["resourceVersion"]
@@ -127,7 +131,7 @@ async def test_a_caller_may_rewrite_the_owners(server: Server) -> None:
     assert status["code"] == 409  # the version is a precondition
 
 
-async def test_steps_are_spelled_as_the_server_spells_them(server: Server) -> None:
+async def test_steps_are_spelled_as_the_server_spells_them(server: InProcessServer) -> None:
     obj = await created(server)
     entry = obj["metadata"]["managedFields"][0]
     fields: JsonObject = {"f:spec": {"f:placements": {'k:{ "name" : "main" }': {".": {}}}}}
@@ -157,7 +161,9 @@ async def test_steps_are_spelled_as_the_server_spells_them(server: Server) -> No
         ("fieldsV1", {".": {}}),
     ],
 )
-async def test_owners_that_cannot_be_read_are_422(server: Server, field: str, value: Any) -> None:
+async def test_owners_that_cannot_be_read_are_422(
+    server: InProcessServer, field: str, value: Any
+) -> None:
     obj = await created(server)
     claim = [{**obj["metadata"]["managedFields"][0], field: value}]
     status = await server.patch_refused(WEB, {"metadata": {"managedFields": claim}})
@@ -166,26 +172,26 @@ async def test_owners_that_cannot_be_read_are_422(server: Server, field: str, va
 
 
 @pytest.mark.parametrize("claim", [{}, "x", 5, [1], [None]])
-async def test_owners_of_the_wrong_type_are_422(server: Server, claim: Any) -> None:
+async def test_owners_of_the_wrong_type_are_422(server: InProcessServer, claim: Any) -> None:
     await created(server)
     status = await server.patch_refused(WEB, {"metadata": {"managedFields": claim}})
     assert status["code"] == 422
 
 
-async def test_the_status_endpoint_cannot_rewrite_owners(server: Server) -> None:
+async def test_the_status_endpoint_cannot_rewrite_owners(server: InProcessServer) -> None:
     obj = await created(server)
     patch = {"metadata": {"managedFields": [{}]}, "status": {"replicas": 1}}
     after = await merge(server, "maker/1", patch, f"{WEB}/status")
     assert owners(after)["maker"] == owners(obj)["maker"]
 
 
-async def test_a_delete_with_finalizers_keeps_the_owners(server: Server) -> None:
+async def test_a_delete_with_finalizers_keeps_the_owners(server: InProcessServer) -> None:
     obj = await created(server, finalizers=["example.com/x"])
     after = await server.json("DELETE", WEB)
     assert after["metadata"]["managedFields"] == obj["metadata"]["managedFields"]
 
 
-async def test_a_deep_object_comes_back_with_its_owners(server: Server) -> None:
+async def test_a_deep_object_comes_back_with_its_owners(server: InProcessServer) -> None:
     manifest: JsonObject = {"apiVersion": "v1", "kind": "Thing"}
     for _ in range(52):
         manifest = {"inner": manifest}
@@ -200,7 +206,9 @@ async def test_a_deep_object_comes_back_with_its_owners(server: Server) -> None:
     assert await server.json("PUT", f"{works}/deep", obj) == obj
 
 
-async def test_lists_and_watches_show_the_owners_as_they_are_stored(server: Server) -> None:
+async def test_lists_and_watches_show_the_owners_as_they_are_stored(
+    server: InProcessServer,
+) -> None:
     obj = await created(server)
     listed = decode((await server.ask("GET", WORKLOADS)).body)
     assert listed["items"][0] == obj
@@ -211,7 +219,7 @@ SCHEMALESS: JsonObject = {"type": "object", "x-kubernetes-preserve-unknown-field
 
 @pytest.mark.parametrize("has_status", [True, False])
 async def test_objects_without_a_schema_have_no_owner_of_their_type(
-    server: Server, has_status: bool
+    server: InProcessServer, has_status: bool
 ) -> None:
     subresources: JsonObject = {"subresources": {"status": {}}} if has_status else {}
     await define(server, definition(version(schema=SCHEMALESS, **subresources)))
@@ -231,7 +239,9 @@ async def test_objects_without_a_schema_have_no_owner_of_their_type(
     assert owners(applied)["one"] == {"f:spec": {"f:c": {}}}
 
 
-async def test_the_status_endpoint_owns_the_status_without_a_schema(server: Server) -> None:
+async def test_the_status_endpoint_owns_the_status_without_a_schema(
+    server: InProcessServer,
+) -> None:
     await define(server, definition(version(schema=SCHEMALESS, subresources={"status": {}})))
     await server.json("POST", WIDGETS, widget(), headers={"user-agent": "maker/1"})
     patch = {"apiVersion": "example.com/v1", "kind": "Widget", "status": {"b": 3}}
@@ -239,14 +249,14 @@ async def test_the_status_endpoint_owns_the_status_without_a_schema(server: Serv
     assert owners(changed)["maker/status"] == {"f:status": {".": {}, "f:b": {}}}
 
 
-async def test_metadata_without_owned_fields_is_not_owned(server: Server) -> None:
+async def test_metadata_without_owned_fields_is_not_owned(server: InProcessServer) -> None:
     maps = "/api/v1/namespaces/default/configmaps"
     sent = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": "1"}}
     made = await server.json("POST", maps, sent, headers={"user-agent": "maker/1"})
     assert owners(made) == {"maker": {"f:data": {".": {}, "f:a": {}}}}
 
 
-async def test_the_first_write_of_a_map_or_list_owns_the_map_too(server: Server) -> None:
+async def test_the_first_write_of_a_map_or_list_owns_the_map_too(server: InProcessServer) -> None:
     await created(server)
     metadata = {"labels": {"a": "1"}, "finalizers": ["example.com/x"]}
     obj = await merge(server, "one/1", {"metadata": metadata})

@@ -8,7 +8,7 @@ import pytest
 
 from datum_compute.api.meta.codec import JsonObject, decode, encode
 from datum_compute.server.encoding.request_options import FIELDS_MAX, duplicate_fields
-from tests.server.running_server import WORKLOADS, Server, workload
+from testkit.api_server.running_server import WORKLOADS, InProcessServer, workload
 
 
 def with_unknown_fields() -> JsonObject:
@@ -18,7 +18,7 @@ def with_unknown_fields() -> JsonObject:
     return sent
 
 
-async def test_strict_refuses_and_names_every_field(server: Server) -> None:
+async def test_strict_refuses_and_names_every_field(server: InProcessServer) -> None:
     status = await server.status("POST", WORKLOADS, with_unknown_fields(), fieldValidation="Strict")
     assert (status["code"], status["reason"]) == (400, "BadRequest")
     assert status["message"] == (
@@ -28,7 +28,9 @@ async def test_strict_refuses_and_names_every_field(server: Server) -> None:
     )
 
 
-async def test_an_unknown_field_is_said_before_the_one_it_was_meant_to_be(server: Server) -> None:
+async def test_an_unknown_field_is_said_before_the_one_it_was_meant_to_be(
+    server: InProcessServer,
+) -> None:
     sent = workload()
     placement = sent["spec"]["placements"][0]
     placement["cityCode"] = placement.pop("cityCodes")
@@ -39,7 +41,7 @@ async def test_an_unknown_field_is_said_before_the_one_it_was_meant_to_be(server
 
 @pytest.mark.parametrize("query", [{}, {"fieldValidation": "Warn"}])
 async def test_warn_is_the_default_and_says_what_was_dropped(
-    server: Server, query: dict[str, Any]
+    server: InProcessServer, query: dict[str, Any]
 ) -> None:
     response = await server.ask("POST", WORKLOADS, with_unknown_fields(), **query)
     assert response.status == 201
@@ -51,24 +53,24 @@ async def test_warn_is_the_default_and_says_what_was_dropped(
     assert not {"extra"} & set(decode(response.body))
 
 
-async def test_ignore_says_nothing(server: Server) -> None:
+async def test_ignore_says_nothing(server: InProcessServer) -> None:
     response = await server.ask("POST", WORKLOADS, with_unknown_fields(), fieldValidation="Ignore")
     assert (response.status, "warning" in response.headers) == (201, False)
 
 
-async def test_another_mode_is_422(server: Server) -> None:
+async def test_another_mode_is_422(server: InProcessServer) -> None:
     status = await server.status("POST", WORKLOADS, workload(), fieldValidation="Loose")
     assert status["code"] == 422
 
 
-async def test_patches_and_status_are_validated_too(server: Server) -> None:
+async def test_patches_and_status_are_validated_too(server: InProcessServer) -> None:
     await server.json("POST", WORKLOADS, workload())
     patch = {"status": {"colour": "red"}}
     status = await server.patch_refused(f"{WORKLOADS}/web/status", patch, fieldValidation="Strict")
     assert 'unknown field "status.colour"' in status["message"]
 
 
-async def test_duplicate_keys_are_found_for_those_who_ask(server: Server) -> None:
+async def test_duplicate_keys_are_found_for_those_who_ask(server: InProcessServer) -> None:
     body = encode(workload()).replace(b'"kind":', b'"kind":"Instance","kind":', 1)
     status = await server.status("POST", WORKLOADS, body, fieldValidation="Strict")
     assert 'duplicate field "kind"' in status["message"]
@@ -81,7 +83,7 @@ def test_duplicates_are_found_at_any_depth() -> None:
     assert list(duplicate_fields(body)) == ["a.b", "c[1].d", "c[1].d.e"]
 
 
-async def test_a_field_name_cannot_break_out_of_the_warning_header(server: Server) -> None:
+async def test_a_field_name_cannot_break_out_of_the_warning_header(server: InProcessServer) -> None:
     sent = workload()
     sent['x"\r\nset-cookie: a=b\u00e9\\'] = 1
     sent["y" * 5000] = 1

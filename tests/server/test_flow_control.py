@@ -19,8 +19,14 @@ from datum_compute.client.transport.retry import RetryingTransport
 from datum_compute.server.access.authentication import User
 from datum_compute.server.flowcontrol.control import SLICE_S, FlowLimits
 from datum_compute.server.metrics import ServerMetrics
-from tests.server.granting import RBAC, cluster_binding, cluster_role, rule, user
-from tests.server.running_server import PROJECT, WORKLOADS, Server, running_server, workload
+from testkit.api_server.granting import RBAC, cluster_binding, cluster_role, rule, user
+from testkit.api_server.running_server import (
+    PROJECT,
+    WORKLOADS,
+    InProcessServer,
+    running_server,
+    workload,
+)
 
 ANN, BOB = "token-of-ann", "token-of-bob"
 USERS = {token: User(name, (), frozenset({"*"})) for token, name in ((ANN, "ann"), (BOB, "bob"))}
@@ -40,7 +46,9 @@ class StepClock:
 
 
 @asynccontextmanager
-async def busy_server(clock: StepClock, limits: FlowLimits | None = None) -> AsyncIterator[Server]:
+async def busy_server(
+    clock: StepClock, limits: FlowLimits | None = None
+) -> AsyncIterator[InProcessServer]:
     """Ann and bob may do everything with workloads on the platform and in the project."""
     registry = ServerMetrics(CollectorRegistry())
     async with running_server(
@@ -58,7 +66,7 @@ async def busy_server(clock: StepClock, limits: FlowLimits | None = None) -> Asy
         yield server
 
 
-def flood(server: Server, requests: int, ended: list[str]) -> list[asyncio.Task[Response]]:
+def flood(server: InProcessServer, requests: int, ended: list[str]) -> list[asyncio.Task[Response]]:
     async def get() -> Response:
         response = await server.ask("GET", f"{PROJECT}{WORKLOADS}/web", token=ANN)
         ended.append("ann")
@@ -204,7 +212,7 @@ async def test_a_rejected_controller_is_retried_by_its_transport() -> None:
         await asyncio.gather(*clocks)
 
 
-async def work_s(server: Server) -> float:
+async def work_s(server: InProcessServer) -> float:
     page = (await server.ask("GET", "/metrics")).body.decode()
     line = next(
         line

@@ -11,18 +11,18 @@ from datum_compute.api.http import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Respons
 from datum_compute.api.labels import WORKLOAD_FINALIZER
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.app.platform import EVERYTHING
-from tests.server.granting import ANN, grant, rule, server_with_ann
-from tests.server.running_server import WORKLOADS, Server, workload
+from testkit.api_server.granting import ANN, grant, rule, server_with_ann
+from testkit.api_server.running_server import WORKLOADS, InProcessServer, workload
 
 WEB = f"{WORKLOADS}/web"
 OWN = "example.com/hold"
 EVERY_WRITE = "get create update patch delete"
 
-Write = Callable[[Server, JsonObject], Awaitable[Response]]
+Write = Callable[[InProcessServer, JsonObject], Awaitable[Response]]
 
 
 @pytest.fixture
-async def guarded() -> AsyncIterator[Server]:
+async def guarded() -> AsyncIterator[InProcessServer]:
     """With a workload that both a user and the platform hold; ann may write workloads."""
     async with server_with_ann() as server:
         await grant(server, rule(EVERY_WRITE, "workloads workloads/status"))
@@ -38,7 +38,7 @@ def with_finalizers(*finalizers: str) -> JsonObject:
 
 
 def patching(content_type: str, patch: object) -> Write:
-    async def write(server: Server, _present: JsonObject) -> Response:
+    async def write(server: InProcessServer, _present: JsonObject) -> Response:
         headers = {"content-type": content_type}
         return await server.ask("PATCH", WEB, patch, token=ANN, headers=headers)
 
@@ -46,7 +46,7 @@ def patching(content_type: str, patch: object) -> Write:
 
 
 def putting(finalizers: list[str] | None) -> Write:
-    async def write(server: Server, present: JsonObject) -> Response:
+    async def write(server: InProcessServer, present: JsonObject) -> Response:
         metadata = {**present["metadata"], "finalizers": finalizers}
         return await server.ask("PUT", WEB, {**present, "metadata": metadata}, token=ANN)
 
@@ -72,7 +72,7 @@ WRITES: dict[str, Write] = {
 @pytest.mark.parametrize("terminating", [False, True])
 @pytest.mark.parametrize("how", WRITES)
 async def test_no_write_of_a_user_takes_it_away(
-    guarded: Server, how: str, *, terminating: bool
+    guarded: InProcessServer, how: str, *, terminating: bool
 ) -> None:
     if terminating:
         await guarded.json("DELETE", WEB)
@@ -85,7 +85,7 @@ async def test_no_write_of_a_user_takes_it_away(
     assert present["metadata"]["finalizers"] == [WORKLOAD_FINALIZER, OWN]
 
 
-async def test_who_applied_it_first_cannot_apply_it_away(guarded: Server) -> None:
+async def test_who_applied_it_first_cannot_apply_it_away(guarded: InProcessServer) -> None:
     async def applied(*finalizers: str) -> Response:
         headers = {"content-type": APPLY_PATCH}
         body = with_finalizers(*finalizers)
@@ -100,7 +100,9 @@ async def test_who_applied_it_first_cannot_apply_it_away(guarded: Server) -> Non
     assert (await applied(WORKLOAD_FINALIZER)).status == 200
 
 
-async def test_a_replacement_that_says_nothing_of_finalizers_keeps_it(guarded: Server) -> None:
+async def test_a_replacement_that_says_nothing_of_finalizers_keeps_it(
+    guarded: InProcessServer,
+) -> None:
     """As ``kubectl replace`` with a file does."""
     version = (await guarded.json("GET", WEB))["metadata"]["resourceVersion"]
     body = workload("web")
@@ -111,7 +113,7 @@ async def test_a_replacement_that_says_nothing_of_finalizers_keeps_it(guarded: S
     assert replaced["spec"]["template"]["metadata"]["labels"] == {"new": "one"}
 
 
-async def test_users_keep_the_say_over_their_own(guarded: Server) -> None:
+async def test_users_keep_the_say_over_their_own(guarded: InProcessServer) -> None:
     headers = {"content-type": MERGE_PATCH}
     for wanted in ([WORKLOAD_FINALIZER], ["a.example.com/b", WORKLOAD_FINALIZER]):
         patch = {"metadata": {"finalizers": wanted}}
@@ -119,7 +121,7 @@ async def test_users_keep_the_say_over_their_own(guarded: Server) -> None:
         assert changed["metadata"]["finalizers"] == wanted
 
 
-async def test_who_holds_the_verb_release_may(guarded: Server) -> None:
+async def test_who_holds_the_verb_release_may(guarded: InProcessServer) -> None:
     await grant(guarded, rule("release", "workloads"), name="operators")
     patch = {"metadata": {"finalizers": [OWN]}}
     headers = {"content-type": MERGE_PATCH}
@@ -127,7 +129,7 @@ async def test_who_holds_the_verb_release_may(guarded: Server) -> None:
     assert changed["metadata"]["finalizers"] == [OWN]
 
 
-async def test_elsewhere_the_same_word_guards_nothing(guarded: Server) -> None:
+async def test_elsewhere_the_same_word_guards_nothing(guarded: InProcessServer) -> None:
     """Or a user who put it there would be stuck with it."""
     await grant(guarded, rule(EVERY_WRITE, "configmaps", group=""), name="maps")
     maps = "/api/v1/namespaces/default/configmaps"

@@ -9,14 +9,14 @@ import pytest
 
 from datum_compute.api.inventory import ChangeFilter, Changes, CommittedChange
 from datum_compute.api.planes import PlaneName
-from tests.server.running_server import ENOUGH_S, PROJECT, Server
+from testkit.api_server.running_server import ENOUGH_S, PROJECT, InProcessServer
 
 MAPS = f"{PROJECT}/api/v1/namespaces/default/configmaps"
 PLANE = PlaneName("project/demo")
 
 
 @pytest.fixture
-async def held(server: Server) -> None:
+async def held(server: InProcessServer) -> None:
     """An object without ties, one with an owner, one that waits for its finalizer."""
     plain = await server.json("POST", MAPS, config_map("plain"))
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "plain"}
@@ -37,7 +37,7 @@ async def held(server: Server) -> None:
     ],
 )
 async def test_what_is_there_is_told_to_those_who_want_it(
-    server: Server, wanted: ChangeFilter, names: list[str]
+    server: InProcessServer, wanted: ChangeFilter, names: list[str]
 ) -> None:
     with closing(server.api.inventory(PLANE).changes(wanted)) as changes:
         await server.json("POST", MAPS, config_map("last"))
@@ -50,7 +50,7 @@ async def test_what_is_there_is_told_to_those_who_want_it(
 
 
 @pytest.mark.usefixtures("held")
-async def test_a_change_of_owners_and_a_beginning_end_are_ties(server: Server) -> None:
+async def test_a_change_of_owners_and_a_beginning_end_are_ties(server: InProcessServer) -> None:
     with closing(server.api.inventory(PLANE).changes(ChangeFilter(ownership=True))) as changes:
         await taken(changes, 2)
         await server.merge(f"{MAPS}/owned", {"metadata": {"labels": {"a": "b"}}})

@@ -5,8 +5,17 @@ from __future__ import annotations
 import pytest
 
 from datum_compute.server.access.authentication import User
-from tests.server.granting import ANN, DEFAULT, RBAC, grant, grant_in, role, rule, server_with_ann
-from tests.server.running_server import PROJECT, WORKLOADS, Server, running_server
+from testkit.api_server.granting import (
+    ANN,
+    DEFAULT,
+    RBAC,
+    grant,
+    grant_in,
+    role,
+    rule,
+    server_with_ann,
+)
+from testkit.api_server.running_server import PROJECT, WORKLOADS, InProcessServer, running_server
 
 WHOAMI = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 EVERYBODY = rule("create", "selfsubjectreviews", group="authentication.k8s.io")
@@ -32,7 +41,7 @@ async def test_with_the_right_the_answer_is_the_other_users() -> None:
         assert 'User "ann" cannot list' in refused["message"]
 
 
-async def test_a_service_account_brings_its_groups_along(server: Server) -> None:
+async def test_a_service_account_brings_its_groups_along(server: InProcessServer) -> None:
     headers = {"impersonate-user": "system:serviceaccount:default:bot"}
     status = await server.status("GET", WORKLOADS, headers=headers)
     assert status["code"] == 403
@@ -95,7 +104,9 @@ async def test_rights_to_impersonate_count_where_they_were_given() -> None:
         {"impersonate-user": "x", "impersonate-everything": "yes"},
     ],
 )
-async def test_half_an_identity_is_refused(server: Server, headers: dict[str, str]) -> None:
+async def test_half_an_identity_is_refused(
+    server: InProcessServer, headers: dict[str, str]
+) -> None:
     assert (await server.status("GET", WORKLOADS, headers=headers))["code"] == 400
 
 

@@ -6,7 +6,13 @@ from typing import Any
 
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.timestamps import timestamp
-from tests.server.running_server import PROJECT, Server, causes, running_server, workload
+from testkit.api_server.running_server import (
+    PROJECT,
+    InProcessServer,
+    causes,
+    running_server,
+    workload,
+)
 
 TYPES = "/apis/compute.datumapis.com/v1alpha/instancetypes"
 WORKLOADS = f"{PROJECT}/apis/compute.datumapis.com/v1alpha/namespaces/default/workloads"
@@ -19,19 +25,19 @@ def sized(size: str, **more: Any) -> JsonObject:
     return made
 
 
-async def keep(server: Server, name: str, *, cpu: str = "1", prefix: str = "") -> None:
+async def keep(server: InProcessServer, name: str, *, cpu: str = "1", prefix: str = "") -> None:
     spec = {"resources": {"cpu": cpu, "memory": "2Gi"}}
     kind = {"apiVersion": "compute.datumapis.com/v1alpha", "kind": "InstanceType"}
     await server.json("POST", prefix + TYPES, {**kind, "metadata": {"name": name}, "spec": spec})
 
 
-async def retire(server: Server, name: str, *phases: str) -> None:
+async def retire(server: InProcessServer, name: str, *phases: str) -> None:
     for phase in phases:
         lifecycle = {"phase": phase, "replacementInstanceType": "d1-standard-2"}
         await server.merge(f"{TYPES}/{name}", {"spec": {"lifecycle": lifecycle}})
 
 
-async def test_an_unknown_size_is_refused_on_create_and_on_update(server: Server) -> None:
+async def test_an_unknown_size_is_refused_on_create_and_on_update(server: InProcessServer) -> None:
     await keep(server, "d1-standard-2")
     refused = await server.status("POST", WORKLOADS, sized("d1-standard-9"))
     assert refused["code"] == 422
@@ -43,7 +49,9 @@ async def test_an_unknown_size_is_refused_on_create_and_on_update(server: Server
     }
 
 
-async def test_a_deprecated_size_warns_and_a_disabled_one_is_refused(server: Server) -> None:
+async def test_a_deprecated_size_warns_and_a_disabled_one_is_refused(
+    server: InProcessServer,
+) -> None:
     await keep(server, "d1-standard-2")
     await keep(server, "old")
     await server.json("POST", WORKLOADS, sized("old", name="early"))
@@ -59,7 +67,7 @@ async def test_a_deprecated_size_warns_and_a_disabled_one_is_refused(server: Ser
     assert scaled["spec"]["placements"][0]["scaleSettings"]["minReplicas"] == 2
 
 
-async def test_a_change_of_labels_asks_nobody(server: Server) -> None:
+async def test_a_change_of_labels_asks_nobody(server: InProcessServer) -> None:
     await server.json("POST", WORKLOADS, sized("d1-standard-2"))
     await keep(server, "other")
     labelled = await server.merge(f"{WORKLOADS}/web", {"metadata": {"labels": {"a": "b"}}})
@@ -80,7 +88,9 @@ async def test_a_deprecated_type_cannot_be_disabled_before_its_grace_is_over() -
         await server.merge(f"{TYPES}/old", disabled)
 
 
-async def test_a_type_is_deleted_when_it_is_disabled_and_not_before(server: Server) -> None:
+async def test_a_type_is_deleted_when_it_is_disabled_and_not_before(
+    server: InProcessServer,
+) -> None:
     await keep(server, "d1-standard-2")
     await keep(server, "old")
     for phase in ("Active", "Deprecated"):
@@ -93,7 +103,9 @@ async def test_a_type_is_deleted_when_it_is_disabled_and_not_before(server: Serv
     assert causes(all_of_them) == {"spec.lifecycle.phase": "FieldValueForbidden"}
 
 
-async def test_a_copy_of_a_type_goes_when_its_original_is_gone_or_another(server: Server) -> None:
+async def test_a_copy_of_a_type_goes_when_its_original_is_gone_or_another(
+    server: InProcessServer,
+) -> None:
     """Those who keep the copies can, without a right that anybody else has not."""
     await keep(server, "d1-standard-2")
     await keep(server, "stale", prefix=PROJECT)

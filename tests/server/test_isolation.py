@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from datum_compute.api.meta.codec import JsonObject
-from tests.server.definitions import DEFINITIONS, definition
-from tests.server.running_server import PROJECT, Server, namespace
+from testkit.api_server.definitions import DEFINITIONS, definition
+from testkit.api_server.running_server import PROJECT, InProcessServer, namespace
 
 HUB = "/planes/hub"
 ROLE: JsonObject = {
@@ -28,7 +28,9 @@ OBJECTS: list[tuple[str, JsonObject]] = [
 
 
 @pytest.mark.parametrize(("path", "obj"), OBJECTS, ids=lambda value: str(value)[-20:])
-async def test_an_object_is_on_its_plane_only(server: Server, path: str, obj: JsonObject) -> None:
+async def test_an_object_is_on_its_plane_only(
+    server: InProcessServer, path: str, obj: JsonObject
+) -> None:
     before = server.store.version("hub")
     watch = await server.watch(HUB + path, resourceVersion=str(before))
     await server.json("POST", PROJECT + path, obj)
@@ -44,7 +46,7 @@ async def test_an_object_is_on_its_plane_only(server: Server, path: str, obj: Js
     assert (await server.ask("GET", f"{HUB}{path}/{name}")).status == 200
 
 
-async def test_the_end_of_a_plane_is_nothing_to_the_others(server: Server) -> None:
+async def test_the_end_of_a_plane_is_nothing_to_the_others(server: InProcessServer) -> None:
     for path, obj in OBJECTS:
         await server.json("POST", PROJECT + path, obj)
         await server.json("POST", HUB + path, obj)
@@ -64,7 +66,7 @@ async def test_the_end_of_a_plane_is_nothing_to_the_others(server: Server) -> No
 
 
 async def test_kinds_of_the_platform_are_listed_as_definitions_that_nobody_can_change(
-    server: Server,
+    server: InProcessServer,
 ) -> None:
     path = f"{DEFINITIONS}/workloads.compute.datumapis.com"
     found = await server.json("GET", path)

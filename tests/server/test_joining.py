@@ -18,8 +18,8 @@ from datum_compute.api.membership import KEY_HASH
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.server.access.client_certificates import IssuedCertificate, SigningRequest
+from testkit.api_server.running_server import START_S, InProcessServer, causes
 from tests.server.cell_world import CLUSTERS, COMPUTE, HUB, cell_user, hub_with_two_cells
-from tests.server.running_server import START_S, Server, causes
 
 TOKEN_TEXT = "join-one.the-secret-of-one"
 JOINS, TOKENS = f"{COMPUTE}/celljoins", f"{COMPUTE}/jointokens"
@@ -79,13 +79,13 @@ def join_token(text: str = TOKEN_TEXT, *, cell: str = "", until_s: float = HOUR_
 
 
 @asynccontextmanager
-async def hub_with_a_token(**token: Any) -> AsyncIterator[Server]:
+async def hub_with_a_token(**token: Any) -> AsyncIterator[InProcessServer]:
     async with hub_with_two_cells(certify=certify) as server:
         await server.json("POST", TOKENS, join_token(**token))
         yield server
 
 
-async def clusters(server: Server) -> list[str]:
+async def clusters(server: InProcessServer) -> list[str]:
     return [c["metadata"]["name"] for c in (await server.json("GET", CLUSTERS))["items"]]
 
 

@@ -21,8 +21,8 @@ from datum_compute.server.encoding.request_options import (
     content_type,
 )
 from datum_compute.server.verbs.admission_lookups import decode_cached
-from tests.server.granting import RBAC, grant, rule, server_with_ann
-from tests.server.running_server import TOKEN, WORKLOADS, Server, workload
+from testkit.api_server.granting import RBAC, grant, rule, server_with_ann
+from testkit.api_server.running_server import TOKEN, WORKLOADS, InProcessServer, workload
 
 
 class OpenConnection:
@@ -30,7 +30,7 @@ class OpenConnection:
         """Accept every user."""
 
 
-async def test_an_open_watch_keeps_no_body_and_no_other_headers(server: Server) -> None:
+async def test_an_open_watch_keeps_no_body_and_no_other_headers(server: InProcessServer) -> None:
     body, other, peer = b"x" * 100_000, "y" * 100_000, OpenConnection()
     query = {"watch": "1", "other": "z" * 100_000}
     headers = {"authorization": f"Bearer {TOKEN}", "x-other": other}
@@ -41,7 +41,7 @@ async def test_an_open_watch_keeps_no_body_and_no_other_headers(server: Server) 
     assert [sys.getrefcount(part) for part in held] == before
 
 
-async def test_a_watch_keeps_no_spaces_that_pad_its_token(server: Server) -> None:
+async def test_a_watch_keeps_no_spaces_that_pad_its_token(server: InProcessServer) -> None:
     header = f"Bearer {' ' * 50_000}{TOKEN}"
     before = sys.getrefcount(header)
     events = await server.watch(WORKLOADS, headers={"authorization": header})
@@ -71,7 +71,9 @@ async def test_the_watch_of_an_impersonated_user_ends_when_that_user_loses_the_g
     ],
     ids=["long", "many types", "only commas"],
 )
-async def test_a_long_accept_header_is_rejected_and_not_cached(server: Server, accept: str) -> None:
+async def test_a_long_accept_header_is_rejected_and_not_cached(
+    server: InProcessServer, accept: str
+) -> None:
     before = sys.getrefcount(accept)
     status = await server.status("GET", WORKLOADS, headers={"accept": accept})
     assert (status["code"], status["reason"]) == (406, "NotAcceptable")
@@ -79,7 +81,7 @@ async def test_a_long_accept_header_is_rejected_and_not_cached(server: Server, a
     assert sys.getrefcount(accept) == before
 
 
-async def test_as_many_accepted_types_as_the_limit_are_supported(server: Server) -> None:
+async def test_as_many_accepted_types_as_the_limit_are_supported(server: InProcessServer) -> None:
     accept = "a," * (ACCEPTED_TYPES_MAX - 1) + "application/json"
     assert (await server.ask("GET", WORKLOADS, headers={"accept": accept})).status == 200
 

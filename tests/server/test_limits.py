@@ -17,8 +17,8 @@ from datum_compute.server.verbs.commit import (
     METADATA_BYTES_MAX,
     OBJECT_BYTES_MAX,
 )
-from tests.server.granting import ANN, grant, rule, server_with_ann
-from tests.server.running_server import COMPUTE, PROJECT, WORKLOADS, Server, workload
+from testkit.api_server.granting import ANN, grant, rule, server_with_ann
+from testkit.api_server.running_server import COMPUTE, PROJECT, WORKLOADS, InProcessServer, workload
 
 DEPLOYMENTS = f"{COMPUTE}/namespaces/default/workloaddeployments"
 EVENTS = "/api/v1/namespaces/default/events"
@@ -58,7 +58,9 @@ def event(size_bytes: int) -> JsonObject:
     return {**obj, "message": "x" * size_bytes}
 
 
-async def test_an_object_over_the_limit_is_refused_and_changes_nothing(server: Server) -> None:
+async def test_an_object_over_the_limit_is_refused_and_changes_nothing(
+    server: InProcessServer,
+) -> None:
     for query in ({}, {"dryRun": "All"}):
         status = await server.status("POST", DEPLOYMENTS, large("a", OBJECT_BYTES_MAX), **query)
         assert (status["code"], status["reason"]) == (413, "RequestEntityTooLarge")
@@ -67,7 +69,7 @@ async def test_an_object_over_the_limit_is_refused_and_changes_nothing(server: S
     assert (await server.ask("POST", DEPLOYMENTS, large("a", 1_000_000))).status == 201
 
 
-async def test_an_object_does_not_grow_over_the_limit_by_patches(server: Server) -> None:
+async def test_an_object_does_not_grow_over_the_limit_by_patches(server: InProcessServer) -> None:
     await server.json("POST", DEPLOYMENTS, large("a", 1_000_000))
     before = await server.json("GET", f"{DEPLOYMENTS}/a")
     arguments = ["x" * 1_000_000]
@@ -80,7 +82,7 @@ async def test_an_object_does_not_grow_over_the_limit_by_patches(server: Server)
     assert await server.json("GET", f"{DEPLOYMENTS}/a") == before
 
 
-async def test_an_object_of_the_largest_size_can_still_be_deleted(server: Server) -> None:
+async def test_an_object_of_the_largest_size_can_still_be_deleted(server: InProcessServer) -> None:
     base = len((await server.ask("POST", EVENTS, event(0), dryRun="All")).body)
     stored = await server.ask("POST", EVENTS, event(OBJECT_BYTES_MAX - base - 40))
     assert stored.status == 201
@@ -90,7 +92,9 @@ async def test_an_object_of_the_largest_size_can_still_be_deleted(server: Server
     assert (await server.ask("GET", f"{EVENTS}/a")).status == 404
 
 
-async def test_what_is_asked_for_leaves_room_for_marks_and_for_the_status(server: Server) -> None:
+async def test_what_is_asked_for_leaves_room_for_marks_and_for_the_status(
+    server: InProcessServer,
+) -> None:
     base = len((await server.ask("POST", DEPLOYMENTS, large("a", 0), dryRun="All")).body)
     over = large("a", CONTENT_BYTES_MAX - base + 40)
     status = await server.status("POST", DEPLOYMENTS, over)
@@ -110,14 +114,16 @@ async def test_what_is_asked_for_leaves_room_for_marks_and_for_the_status(server
     await server.json("PUT", path, smaller)
 
 
-async def test_marks_in_the_metadata_leave_room_for_the_status(server: Server) -> None:
+async def test_marks_in_the_metadata_leave_room_for_the_status(server: InProcessServer) -> None:
     await server.json("POST", DEPLOYMENTS, large("a", 1_000_000))
     note = {"metadata": {"annotations": {"note": "x" * 200_000}}}
     status = await server.patch_refused(f"{DEPLOYMENTS}/a", note)
     assert (status["code"], f"may have {METADATA_BYTES_MAX}" in status["message"]) == (413, True)
 
 
-async def test_a_template_has_a_limit_of_its_own_that_says_what_to_do(server: Server) -> None:
+async def test_a_template_has_a_limit_of_its_own_that_says_what_to_do(
+    server: InProcessServer,
+) -> None:
     empty = await server.json("POST", WORKLOADS, with_arguments(workload("a"), 0), dryRun="All")
     base = len(encode(empty["spec"]["template"]))  # with its defaults
     fits = with_arguments(workload("a"), TEMPLATE_BYTES_MAX - base)
@@ -133,7 +139,7 @@ async def test_a_template_has_a_limit_of_its_own_that_says_what_to_do(server: Se
 
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
-async def test_deep_documents_are_refused(server: Server, opening: bytes) -> None:
+async def test_deep_documents_are_refused(server: InProcessServer, opening: bytes) -> None:
     closing = b"]" if opening == b"[" else b"}"
     for depth in (100, 50_000):
         body = b'{"spec":' + opening * depth + b"1" + closing * depth + b"}"

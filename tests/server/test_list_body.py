@@ -12,7 +12,7 @@ from datum_compute.server.encoding.list_body import (
     ListBody,
     list_body,
 )
-from tests.server.running_server import TOKEN, Server
+from testkit.api_server.running_server import TOKEN, InProcessServer
 
 TYPES = b'{"apiVersion":"v1","kind":"ConfigMap",'
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
@@ -59,7 +59,7 @@ class _Connection:
         assert user == "root"
 
 
-async def test_items_of_a_large_list_are_those_of_small_ones(server: Server) -> None:
+async def test_items_of_a_large_list_are_those_of_small_ones(server: InProcessServer) -> None:
     for number in range(20):
         await server.json("POST", CONFIG_MAPS, config_map(number))
     headers = {"authorization": f"Bearer {TOKEN}"}

@@ -8,10 +8,10 @@ import pytest
 
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.server.verbs import read
-from tests.server.running_server import (
+from testkit.api_server.running_server import (
     COMPUTE,
     WORKLOADS,
-    Server,
+    InProcessServer,
     namespace,
     running_server,
     workload,
@@ -20,7 +20,7 @@ from tests.server.running_server import (
 EVERYWHERE = f"{COMPUTE}/workloads"
 
 
-async def filled(server: Server, count: int) -> None:
+async def filled(server: InProcessServer, count: int) -> None:
     for number in range(count):
         await server.json("POST", WORKLOADS, workload(f"w{number}", labels={"n": str(number)}))
 
@@ -29,7 +29,9 @@ def names(listed: JsonObject) -> list[str]:
     return [item["metadata"]["name"] for item in listed["items"]]
 
 
-async def test_an_empty_list_has_items_and_the_version_of_the_plane(server: Server) -> None:
+async def test_an_empty_list_has_items_and_the_version_of_the_plane(
+    server: InProcessServer,
+) -> None:
     listed = await server.json("GET", WORKLOADS)
     assert listed == {
         "apiVersion": "compute.datumapis.com/v1alpha",
@@ -39,7 +41,7 @@ async def test_an_empty_list_has_items_and_the_version_of_the_plane(server: Serv
     }
 
 
-async def test_items_are_sorted_and_say_their_kind(server: Server) -> None:
+async def test_items_are_sorted_and_say_their_kind(server: InProcessServer) -> None:
     for name in ("b", "a", "c"):
         await server.json("POST", WORKLOADS, workload(name))
     listed = await server.json("GET", WORKLOADS)
@@ -47,7 +49,7 @@ async def test_items_are_sorted_and_say_their_kind(server: Server) -> None:
     assert {item["kind"] for item in listed["items"]} == {"Workload"}
 
 
-async def test_a_namespace_lists_its_own_and_the_cluster_lists_all(server: Server) -> None:
+async def test_a_namespace_lists_its_own_and_the_cluster_lists_all(server: InProcessServer) -> None:
     await server.json("POST", "/api/v1/namespaces", namespace("other"))
     other = WORKLOADS.replace("default", "other")
     await server.json("POST", other, workload("far"))
@@ -58,7 +60,7 @@ async def test_a_namespace_lists_its_own_and_the_cluster_lists_all(server: Serve
     assert names(await server.json("GET", WORKLOADS.replace("default", "none"))) == []
 
 
-async def test_pages_show_one_version_of_the_list(server: Server) -> None:
+async def test_pages_show_one_version_of_the_list(server: InProcessServer) -> None:
     await filled(server, 5)
     first = await server.json("GET", WORKLOADS, limit="2")
     assert first["metadata"]["remainingItemCount"] == 3
@@ -79,7 +81,7 @@ async def test_pages_show_one_version_of_the_list(server: Server) -> None:
 
 
 async def test_a_page_of_rows_ends_at_a_size_and_continues(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    server: InProcessServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(read, "ENCODED_BYTES_MAX", 1)
     await filled(server, 3)
@@ -97,7 +99,7 @@ async def test_a_page_of_rows_ends_at_a_size_and_continues(
     assert len((await server.json("GET", WORKLOADS))["items"]) == 3, "stored bytes are no copies"
 
 
-async def test_pages_of_a_selection_do_not_count_the_rest(server: Server) -> None:
+async def test_pages_of_a_selection_do_not_count_the_rest(server: InProcessServer) -> None:
     await filled(server, 4)
     page = await server.json("GET", WORKLOADS, limit="1", labelSelector="n notin (0,2)")
     assert names(page) == ["w1"]
@@ -125,19 +127,21 @@ async def test_a_page_that_comes_too_late_is_410() -> None:
 
 
 @pytest.mark.parametrize("token", ["x", "!!!!", "e30", "bnVsbA", "\u00e9", "eyJ2IjotMX0"])
-async def test_a_continue_token_that_is_not_ours_is_400(server: Server, token: str) -> None:
+async def test_a_continue_token_that_is_not_ours_is_400(
+    server: InProcessServer, token: str
+) -> None:
     status = await server.status("GET", WORKLOADS, limit="1", **{"continue": token})
     assert status["code"] == 400
 
 
-async def test_a_continue_token_goes_with_no_version(server: Server) -> None:
+async def test_a_continue_token_goes_with_no_version(server: InProcessServer) -> None:
     await filled(server, 2)
     token = (await server.json("GET", WORKLOADS, limit="1"))["metadata"]["continue"]
     status = await server.status("GET", WORKLOADS, resourceVersion="1", **{"continue": token})
     assert status["code"] == 400
 
 
-async def test_an_exact_version_shows_the_past(server: Server) -> None:
+async def test_an_exact_version_shows_the_past(server: InProcessServer) -> None:
     await filled(server, 2)
     then = await server.json("GET", WORKLOADS)
     await server.json("DELETE", f"{WORKLOADS}/w0")
@@ -172,12 +176,12 @@ async def test_an_exact_version_shows_the_past(server: Server) -> None:
     ],
 )
 async def test_options_that_make_no_sense_are_refused(
-    server: Server, query: dict[str, Any], code: int
+    server: InProcessServer, query: dict[str, Any], code: int
 ) -> None:
     assert (await server.ask("GET", WORKLOADS, **query)).status == code
 
 
-async def test_a_version_ahead_says_so_and_when_to_come_back(server: Server) -> None:
+async def test_a_version_ahead_says_so_and_when_to_come_back(server: InProcessServer) -> None:
     response = await server.ask("GET", WORKLOADS, resourceVersion="99999")
     assert response.headers["retry-after"] == "1"
     status = await server.status("GET", f"{WORKLOADS}/x", resourceVersion="99999")
@@ -185,7 +189,9 @@ async def test_a_version_ahead_says_so_and_when_to_come_back(server: Server) -> 
 
 
 @pytest.mark.parametrize("version", ["", "0", "1"])
-async def test_an_older_version_is_answered_with_the_newest(server: Server, version: str) -> None:
+async def test_an_older_version_is_answered_with_the_newest(
+    server: InProcessServer, version: str
+) -> None:
     await filled(server, 2)
     listed = await server.json("GET", WORKLOADS, resourceVersion=version)
     assert len(listed["items"]) == 2
@@ -215,7 +221,7 @@ async def test_an_older_version_is_answered_with_the_newest(server: Server, vers
         ("in", "d"),
     ],
 )
-async def test_label_selectors(server: Server, selector: str, expected: str) -> None:
+async def test_label_selectors(server: InProcessServer, selector: str, expected: str) -> None:
     for name, labels in {
         "a": {"tier": "web", "env": "prod"},
         "b": {"tier": "web", "example.com/x": ""},
@@ -234,7 +240,9 @@ async def test_label_selectors(server: Server, selector: str, expected: str) -> 
         *("!", "!!a", "a=b c", "\u00e9=1", "a/b/c=1", "a=" + "x" * 64, "a notin", "a in (b c)"),
     ],
 )
-async def test_label_selectors_that_cannot_be_read_are_400(server: Server, selector: str) -> None:
+async def test_label_selectors_that_cannot_be_read_are_400(
+    server: InProcessServer, selector: str
+) -> None:
     status = await server.status("GET", WORKLOADS, labelSelector=selector)
     assert (status["code"], status["reason"]) == (400, "BadRequest")
 
@@ -250,19 +258,19 @@ async def test_label_selectors_that_cannot_be_read_are_400(server: Server, selec
         ("metadata.name=a,metadata.namespace=default", ["a"]),
     ],
 )
-async def test_field_selectors(server: Server, selector: str, expected: list[str]) -> None:
+async def test_field_selectors(server: InProcessServer, selector: str, expected: list[str]) -> None:
     for name in ("a", "b"):
         await server.json("POST", WORKLOADS, workload(name))
     assert names(await server.json("GET", EVERYWHERE, fieldSelector=selector)) == expected
 
 
-async def test_an_unknown_field_label_is_named(server: Server) -> None:
+async def test_an_unknown_field_label_is_named(server: InProcessServer) -> None:
     status = await server.status("GET", WORKLOADS, fieldSelector="spec.nodeName=x")
     assert status["message"] == "field label not supported: spec.nodeName"
     path = "/apis/cluster.karmada.io/v1alpha1/clusters"
     assert (await server.ask("GET", path, fieldSelector="metadata.namespace=x")).status == 400
 
 
-async def test_a_watch_parameter_on_one_object_is_an_ordinary_get(server: Server) -> None:
+async def test_a_watch_parameter_on_one_object_is_an_ordinary_get(server: InProcessServer) -> None:
     await server.json("POST", WORKLOADS, workload())
     assert (await server.json("GET", f"{WORKLOADS}/web", watch="1"))["kind"] == "Workload"

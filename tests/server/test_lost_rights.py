@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.granting import (
+from testkit.api_server.granting import (
     ANN,
     DEFAULT,
     RBAC,
@@ -17,31 +17,31 @@ from tests.server.granting import (
     rule,
     server_with_ann,
 )
-from tests.server.running_server import PROJECT, WORKLOADS, Events, Server, workload
+from testkit.api_server.running_server import PROJECT, WORKLOADS, Events, InProcessServer, workload
 
 WATCHES = rule("list watch", "workloads")
 
 
-async def watched(server: Server, prefix: str = "") -> Events:
+async def watched(server: InProcessServer, prefix: str = "") -> Events:
     return await server.watch(prefix + WORKLOADS, token=ANN)
 
 
-async def unbind(server: Server) -> None:
+async def unbind(server: InProcessServer) -> None:
     await server.json("DELETE", f"{RBAC}/clusterrolebindings/held")
 
 
-async def remove_role(server: Server) -> None:
+async def remove_role(server: InProcessServer) -> None:
     await server.json("DELETE", f"{RBAC}/clusterroles/held")
 
 
-async def narrow_role(server: Server) -> None:
+async def narrow_role(server: InProcessServer) -> None:
     narrower = cluster_role("held", rule("list", "workloads"))
     await server.json("PUT", f"{RBAC}/clusterroles/held", narrower)
 
 
 @pytest.mark.parametrize("take_away", [unbind, remove_role, narrow_role])
 async def test_a_watch_ends_when_its_user_loses_the_right_to_it(
-    take_away: Callable[[Server], Coroutine[Any, Any, None]],
+    take_away: Callable[[InProcessServer], Coroutine[Any, Any, None]],
 ) -> None:
     async with server_with_ann() as server:
         await grant(server, WATCHES)

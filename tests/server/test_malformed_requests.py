@@ -21,12 +21,12 @@ from datum_compute.api.http import (
     Request,
 )
 from datum_compute.api.meta.codec import decode, encode
-from tests.server.running_server import (
+from testkit.api_server.running_server import (
     COMPUTE,
     PROJECT,
     TOKEN,
     WORKLOADS,
-    Server,
+    InProcessServer,
     namespace,
     running_server,
     workload,
@@ -47,7 +47,7 @@ WEB = f"{WORKLOADS}/web"
     ],
 )
 async def test_a_body_that_is_packed_is_refused_and_not_read_as_if_it_were_plain(
-    server: Server, method: str, path: str, media_type: str
+    server: InProcessServer, method: str, path: str, media_type: str
 ) -> None:
     await server.json("POST", WORKLOADS, workload())
     query = {"fieldManager": "test"}
@@ -57,7 +57,7 @@ async def test_a_body_that_is_packed_is_refused_and_not_read_as_if_it_were_plain
     assert "content encoding 'gzip'" in decode(answer.body)["message"]
 
 
-async def test_a_body_that_is_said_to_be_as_it_is_is_read(server: Server) -> None:
+async def test_a_body_that_is_said_to_be_as_it_is_is_read(server: InProcessServer) -> None:
     headers = {"content-type": JSON, "content-encoding": "identity"}
     assert (await server.ask("POST", WORKLOADS, workload(), headers=headers)).status == 201
 
@@ -93,7 +93,7 @@ def nested(depth: int) -> bytes:
 )
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 async def test_a_body_that_is_not_the_object_is_400(
-    server: Server, method: str, body: bytes
+    server: InProcessServer, method: str, body: bytes
 ) -> None:
     await server.json("POST", WORKLOADS, workload())
     path = WORKLOADS if method == "POST" else WEB
@@ -131,20 +131,20 @@ async def test_a_body_that_is_not_the_object_is_400(
     ],
 )
 async def test_metadata_of_the_wrong_type_is_400_and_names_the_place(
-    server: Server, metadata: Any
+    server: InProcessServer, metadata: Any
 ) -> None:
     status = await server.status("POST", WORKLOADS, {**workload(), "metadata": metadata})
     assert status["code"] == 400
     assert "metadata" in status["message"]
 
 
-async def test_numbers_beyond_any_type_do_no_harm(server: Server) -> None:
+async def test_numbers_beyond_any_type_do_no_harm(server: InProcessServer) -> None:
     for number in ("18446744073709551616", "-9223372036854775809", "1e300", "123456789" * 30):
         body = encode(workload()).replace(b'"minReplicas":1', b'"minReplicas":' + number.encode())
         assert (await server.ask("POST", WORKLOADS, body)).status in (400, 422)
 
 
-async def test_a_path_or_query_without_bytes_is_400(server: Server) -> None:
+async def test_a_path_or_query_without_bytes_is_400(server: InProcessServer) -> None:
     assert (await server.status("GET", f"{WORKLOADS}/\ud800"))["code"] == 400
     assert (await server.status("GET", WORKLOADS, labelSelector="\udfff"))["code"] == 400
     headers = {"content-type": "\ud800"}

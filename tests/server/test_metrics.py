@@ -10,9 +10,15 @@ from datum_compute.api.planes import PLATFORM, PlaneName
 from datum_compute.planes.roles import rules_by_role
 from datum_compute.server.access.authentication import User
 from datum_compute.server.metrics import PLANES_MAX, ServerMetrics
-from tests.server.definitions import definition
-from tests.server.granting import RBAC, cluster_binding, ensure_first_roles, user
-from tests.server.running_server import PROJECT, WORKLOADS, Server, running_server, workload
+from testkit.api_server.definitions import definition
+from testkit.api_server.granting import RBAC, cluster_binding, ensure_first_roles, user
+from testkit.api_server.running_server import (
+    PROJECT,
+    WORKLOADS,
+    InProcessServer,
+    running_server,
+    workload,
+)
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -33,7 +39,7 @@ def parsed(response: Response) -> Samples:
     }
 
 
-async def scraped(server: Server) -> Samples:
+async def scraped(server: InProcessServer) -> Samples:
     return parsed(await server.ask("GET", "/metrics"))
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from datum_compute.api.meta.codec import JsonObject
-from tests.server.running_server import COMPUTE, Server, causes, namespace, workload
+from testkit.api_server.running_server import COMPUTE, InProcessServer, causes, namespace, workload
 
 NAMESPACES = "/api/v1/namespaces"
 TEAM = f"{NAMESPACES}/team"
@@ -15,7 +15,7 @@ TEAM_WORKLOADS = f"{COMPUTE}/namespaces/team/workloads"
 
 
 @pytest.fixture
-async def team(server: Server) -> JsonObject:
+async def team(server: InProcessServer) -> JsonObject:
     return await server.json("POST", NAMESPACES, namespace("team"))
 
 
@@ -33,14 +33,14 @@ async def test_a_namespace_begins_active_with_its_finalizer_and_no_generation(
 
 
 @pytest.mark.parametrize("name", ["a.b", "a" * 64, "A"])
-async def test_the_name_of_a_namespace_is_a_dns_label(server: Server, name: str) -> None:
+async def test_the_name_of_a_namespace_is_a_dns_label(server: InProcessServer, name: str) -> None:
     status = await server.status("POST", NAMESPACES, namespace(name))
     assert causes(status) == {"metadata.name": "FieldValueInvalid"}
     assert status["message"].startswith(f'Namespace "{name}" is invalid')
 
 
 async def test_delete_turns_it_terminating_and_nothing_more_can_be_created(
-    server: Server, team: JsonObject
+    server: InProcessServer, team: JsonObject
 ) -> None:
     await server.json("POST", TEAM_WORKLOADS, workload())
     deleted = await server.json("DELETE", TEAM)
@@ -56,7 +56,7 @@ async def test_delete_turns_it_terminating_and_nothing_more_can_be_created(
 
 
 async def test_finalize_removes_an_empty_terminating_namespace(
-    server: Server, team: JsonObject
+    server: InProcessServer, team: JsonObject
 ) -> None:
     watch = await server.watch(NAMESPACES, resourceVersion=team["metadata"]["resourceVersion"])
     deleted = await server.json("DELETE", TEAM)
@@ -69,7 +69,7 @@ async def test_finalize_removes_an_empty_terminating_namespace(
 
 
 async def test_a_namespace_that_still_holds_something_is_not_finalized(
-    server: Server, team: JsonObject
+    server: InProcessServer, team: JsonObject
 ) -> None:
     await server.json("POST", TEAM_WORKLOADS, workload())
     deleted = await server.json("DELETE", TEAM)
@@ -81,7 +81,9 @@ async def test_a_namespace_that_still_holds_something_is_not_finalized(
     assert (await server.ask("GET", TEAM)).status == 404
 
 
-async def test_a_create_on_its_way_keeps_the_namespace(server: Server, team: JsonObject) -> None:
+async def test_a_create_on_its_way_keeps_the_namespace(
+    server: InProcessServer, team: JsonObject
+) -> None:
     """It was checked while the namespace was active, and lands when that is terminating."""
     server.journal.held = True
     async with asyncio.TaskGroup() as group:
@@ -102,7 +104,7 @@ async def test_a_create_on_its_way_keeps_the_namespace(server: Server, team: Jso
     assert "still holds 1 objects" in refused["message"]
 
 
-async def test_finalizers_of_metadata_hold_a_finalized_namespace(server: Server) -> None:
+async def test_finalizers_of_metadata_hold_a_finalized_namespace(server: InProcessServer) -> None:
     await server.json("POST", NAMESPACES, namespace("team", finalizers=["example.com/hold"]))
     deleted = await server.json("DELETE", TEAM)
     held = await server.json("PUT", f"{TEAM}/finalize", finalized(deleted))
@@ -113,7 +115,7 @@ async def test_finalizers_of_metadata_hold_a_finalized_namespace(server: Server)
 
 
 async def test_finalizers_of_the_spec_change_only_through_finalize(
-    server: Server, team: JsonObject
+    server: InProcessServer, team: JsonObject
 ) -> None:
     assert await server.json("PUT", TEAM, finalized(team)) == team
     assert await server.merge(TEAM, {"spec": {"finalizers": ["a"]}, "status": {}}) == team
@@ -126,7 +128,7 @@ async def test_finalizers_of_the_spec_change_only_through_finalize(
 
 
 async def test_a_terminating_namespace_takes_no_new_spec_finalizers(
-    server: Server, team: JsonObject
+    server: InProcessServer, team: JsonObject
 ) -> None:
     deleted = await server.json("DELETE", TEAM)
     sent = {**deleted, "spec": {"finalizers": ["kubernetes", "example.com/more"]}}
@@ -135,11 +137,15 @@ async def test_a_terminating_namespace_takes_no_new_spec_finalizers(
 
 
 @pytest.mark.parametrize("spec", [{"finalizers": "kubernetes"}, {"finalizers": [1]}])
-async def test_finalize_checks_types(server: Server, team: JsonObject, spec: JsonObject) -> None:
+async def test_finalize_checks_types(
+    server: InProcessServer, team: JsonObject, spec: JsonObject
+) -> None:
     assert (await server.status("PUT", f"{TEAM}/finalize", {**team, "spec": spec}))["code"] == 422
 
 
-async def test_a_namespace_can_be_put_without_a_version(server: Server, team: JsonObject) -> None:
+async def test_a_namespace_can_be_put_without_a_version(
+    server: InProcessServer, team: JsonObject
+) -> None:
     sent = namespace("team", labels={"a": "b"})
     updated = await server.json("PUT", TEAM, sent)
     assert updated["metadata"]["labels"] == {"a": "b", "kubernetes.io/metadata.name": "team"}
@@ -149,7 +155,7 @@ async def test_a_namespace_can_be_put_without_a_version(server: Server, team: Js
 
 @pytest.mark.parametrize("name", ["default", "kube-system", "kube-public", "milo-system"])
 async def test_namespaces_a_plane_cannot_do_without_are_not_deleted(
-    server: Server, name: str
+    server: InProcessServer, name: str
 ) -> None:
     status = await server.status("DELETE", f"{NAMESPACES}/{name}")
     assert (status["code"], status["reason"]) == (403, "Forbidden")
@@ -164,7 +170,7 @@ ACCOUNT: JsonObject = {
 
 
 async def test_finalize_removes_the_objects_that_the_server_creates(
-    server: Server, team: JsonObject
+    server: InProcessServer, team: JsonObject
 ) -> None:
     await server.json("POST", ACCOUNTS, ACCOUNT)
     authority = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kube-root-ca.crt"}}
@@ -179,7 +185,7 @@ async def test_finalize_removes_the_objects_that_the_server_creates(
 
 
 async def test_finalize_keeps_an_object_of_the_server_that_has_finalizers(
-    server: Server, team: JsonObject
+    server: InProcessServer, team: JsonObject
 ) -> None:
     held = {**ACCOUNT, "metadata": {"name": "default", "finalizers": ["example.com/hold"]}}
     await server.json("POST", ACCOUNTS, held)

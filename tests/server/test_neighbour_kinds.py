@@ -8,7 +8,14 @@ import pytest
 
 from datum_compute.api.kinds import KINDS
 from datum_compute.api.meta.codec import JsonObject
-from tests.server.running_server import COMPUTE, PROJECT, WORKLOADS, Server, causes, workload
+from testkit.api_server.running_server import (
+    COMPUTE,
+    PROJECT,
+    WORKLOADS,
+    InProcessServer,
+    causes,
+    workload,
+)
 
 NETWORKING = "/apis/networking.datumapis.com/v1alpha"
 NETWORKS = f"{NETWORKING}/namespaces/default/networks"
@@ -47,7 +54,7 @@ def instance_type(cpu: Any, memory: Any = "2Gi") -> JsonObject:
 
 
 async def test_a_network_gets_its_defaults_and_says_that_nobody_looked_at_it(
-    server: Server,
+    server: InProcessServer,
 ) -> None:
     created = await server.json("POST", NETWORKS, network())
     assert created["spec"] == {"ipam": {"mode": "Auto"}, "ipFamilies": ["IPv6"], "mtu": 1460}
@@ -57,13 +64,13 @@ async def test_a_network_gets_its_defaults_and_says_that_nobody_looked_at_it(
     assert await server.json("GET", f"{NETWORKS}/default") == created
 
 
-async def test_a_status_that_is_sent_with_a_new_object_is_ignored(server: Server) -> None:
+async def test_a_status_that_is_sent_with_a_new_object_is_ignored(server: InProcessServer) -> None:
     created = await server.json("POST", CLAIMS, {**claim(), "status": {"conditions": []}})
     (granted,) = created["status"]["conditions"]
     assert (granted["status"], granted["reason"]) == ("False", "PendingEvaluation")
 
 
-async def test_a_status_of_its_own_replaces_the_first_one(server: Server) -> None:
+async def test_a_status_of_its_own_replaces_the_first_one(server: InProcessServer) -> None:
     await server.json("POST", NETWORKS, network())
     ready = {"type": "Ready", "status": "True", "reason": "Ready"}
     path = f"{NETWORKS}/default"
@@ -73,7 +80,7 @@ async def test_a_status_of_its_own_replaces_the_first_one(server: Server) -> Non
     assert (found["status"], updated["spec"]["mtu"]) == ("True", 1500)
 
 
-async def test_a_claim_cannot_grow(server: Server) -> None:
+async def test_a_claim_cannot_grow(server: InProcessServer) -> None:
     await server.json("POST", CLAIMS, claim())
     bigger = {"spec": claim(amount=2)["spec"]}
     status = await server.patch_refused(f"{CLAIMS}/instance-web", bigger)
@@ -82,7 +89,9 @@ async def test_a_claim_cannot_grow(server: Server) -> None:
     await server.merge(f"{CLAIMS}/instance-web", {"metadata": {"labels": {"a": "b"}}})
 
 
-async def test_a_claim_asks_for_each_resource_once_and_for_something(server: Server) -> None:
+async def test_a_claim_asks_for_each_resource_once_and_for_something(
+    server: InProcessServer,
+) -> None:
     twice = claim()
     twice["spec"]["requests"] *= 2
     status = await server.status("POST", CLAIMS, twice)
@@ -92,14 +101,14 @@ async def test_a_claim_asks_for_each_resource_once_and_for_something(server: Ser
 
 
 @pytest.mark.parametrize("cpu", [1, "1", "500m", "1.5"])
-async def test_quantities_are_those_of_kubernetes(server: Server, cpu: Any) -> None:
+async def test_quantities_are_those_of_kubernetes(server: InProcessServer, cpu: Any) -> None:
     created = await server.json("POST", TYPES, instance_type(cpu))
     assert created["spec"]["resources"]["cpu"] == cpu
     assert created["spec"]["lifecycle"] == {"phase": "Active"}
 
 
 @pytest.mark.parametrize("cpu", [0, -1, 0.5, "0", "0m", "one", "1Gi", "1" * 21, True, None])
-async def test_quantities_that_are_none(server: Server, cpu: Any) -> None:
+async def test_quantities_that_are_none(server: InProcessServer, cpu: Any) -> None:
     status = await server.status("POST", TYPES, instance_type(cpu))
     assert status["code"] == 422
     assert set(causes(status)) == {"spec.resources.cpu"}
@@ -109,13 +118,15 @@ async def test_quantities_that_are_none(server: Server, cpu: Any) -> None:
     "wrong", [{"mtu": 1299}, {"mtu": 8857}, {"ipFamilies": []}, {"ipFamilies": ["IPv4", "IPv4"]},
               {"ipFamilies": ["IPX"]}, {"ipam": {"mode": "Manual"}}, {"ipam": {}}],
 )  # fmt: skip
-async def test_a_network_out_of_bounds_is_refused(server: Server, wrong: JsonObject) -> None:
+async def test_a_network_out_of_bounds_is_refused(
+    server: InProcessServer, wrong: JsonObject
+) -> None:
     status = await server.status("POST", NETWORKS, network(**wrong))
     assert status["code"] == 422
     assert all(field.startswith("spec.") for field in causes(status))
 
 
-async def test_the_city_of_a_location_is_a_column(server: Server) -> None:
+async def test_the_city_of_a_location_is_a_column(server: InProcessServer) -> None:
     location = {
         "apiVersion": "networking.datumapis.com/v1alpha",
         "kind": "Location",
@@ -132,7 +143,7 @@ async def test_the_city_of_a_location_is_a_column(server: Server) -> None:
     assert (cells["City"], cells["Class"], cells["Ready"]) == ("DFW", "datum-managed", None)
 
 
-async def test_objects_are_selected_by_the_fields_their_kind_names(server: Server) -> None:
+async def test_objects_are_selected_by_the_fields_their_kind_names(server: InProcessServer) -> None:
     for name, amount in (("a", 1), ("b", 2)):
         other = claim(name, amount)
         other["spec"]["resourceRef"] = {"kind": "Instance", "name": name}
@@ -150,13 +161,13 @@ async def test_objects_are_selected_by_the_fields_their_kind_names(server: Serve
     assert status["code"] == 400
 
 
-async def test_a_field_of_another_kind_selects_nothing(server: Server) -> None:
+async def test_a_field_of_another_kind_selects_nothing(server: InProcessServer) -> None:
     await server.json("POST", WORKLOADS, workload())
     status = await server.status("GET", WORKLOADS, fieldSelector="spec.cityCode=DFW")
     assert (status["code"], status["reason"]) == (400, "BadRequest")
 
 
-async def test_a_project_is_an_object_and_the_way_to_its_plane(server: Server) -> None:
+async def test_a_project_is_an_object_and_the_way_to_its_plane(server: InProcessServer) -> None:
     projects = "/apis/resourcemanager.miloapis.com/v1alpha1/projects"
     project = {
         "apiVersion": "resourcemanager.miloapis.com/v1alpha1",
@@ -180,7 +191,7 @@ async def test_a_project_is_an_object_and_the_way_to_its_plane(server: Server) -
     assert (await server.json("GET", f"{PROJECT}/api/v1/namespaces/default"))["kind"] == "Namespace"
 
 
-async def test_discovery_tells_categories(server: Server) -> None:
+async def test_discovery_tells_categories(server: InProcessServer) -> None:
     for kind in KINDS:
         path = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.version}"
         resources = {r["name"]: r for r in (await server.json("GET", path))["resources"]}

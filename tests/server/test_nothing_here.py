@@ -5,15 +5,17 @@ from __future__ import annotations
 import pytest
 
 from datum_compute.api.meta.codec import decode
-from tests.server.granting import ANN, grant, rule, server_with_ann
-from tests.server.running_server import Server
+from testkit.api_server.granting import ANN, grant, rule, server_with_ann
+from testkit.api_server.running_server import InProcessServer
 
 ALL = "/api/v1/services"
 SERVICES = "/api/v1/namespaces/default/services"
 SERVICE = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {}}
 
 
-async def test_services_are_an_empty_list_of_the_kind_that_kubectl_decodes(server: Server) -> None:
+async def test_services_are_an_empty_list_of_the_kind_that_kubectl_decodes(
+    server: InProcessServer,
+) -> None:
     answer = await server.ask("GET", SERVICES, labelSelector="kubernetes.io/cluster-service=true")
     listed = decode(answer.body)
     assert (answer.status, listed["kind"], listed["apiVersion"]) == (200, "ServiceList", "v1")
@@ -22,7 +24,9 @@ async def test_services_are_an_empty_list_of_the_kind_that_kubectl_decodes(serve
 
 
 @pytest.mark.parametrize("path", [ALL, SERVICES])
-async def test_who_lists_them_all_is_told_what_there_is_instead(server: Server, path: str) -> None:
+async def test_who_lists_them_all_is_told_what_there_is_instead(
+    server: InProcessServer, path: str
+) -> None:
     answer = await server.ask("GET", path)
     assert "services.services.miloapis.com" in answer.headers["warning"]
 
@@ -37,14 +41,16 @@ async def test_who_lists_them_all_is_told_what_there_is_instead(server: Server, 
         ("DELETE", f"{SERVICES}/web"),
     ],
 )
-async def test_a_write_is_refused_with_the_reason(server: Server, method: str, path: str) -> None:
+async def test_a_write_is_refused_with_the_reason(
+    server: InProcessServer, method: str, path: str
+) -> None:
     status = await server.status(method, path, SERVICE)
     assert (status["code"], status["reason"]) == (405, "MethodNotAllowed")
     assert "Kubernetes Services are not supported" in status["message"]
     assert (await server.json("GET", SERVICES))["items"] == []
 
 
-async def test_discovery_promises_no_more_than_reading(server: Server) -> None:
+async def test_discovery_promises_no_more_than_reading(server: InProcessServer) -> None:
     resources = (await server.json("GET", "/api/v1"))["resources"]
     (services,) = [r for r in resources if r["name"].startswith("services")]
     assert services["verbs"] == ["get", "list", "watch"]

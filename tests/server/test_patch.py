@@ -9,23 +9,25 @@ import pytest
 
 from datum_compute.api.http import MERGE_PATCH
 from datum_compute.api.meta.codec import JsonObject
-from tests.server.running_server import WORKLOADS, Server, workload
+from testkit.api_server.running_server import WORKLOADS, InProcessServer, workload
 
 WEB = f"{WORKLOADS}/web"
 
 
 @pytest.fixture
-async def web(server: Server) -> JsonObject:
+async def web(server: InProcessServer) -> JsonObject:
     return await server.json("POST", WORKLOADS, workload(labels={"a": "1", "b": "2"}))
 
 
-async def test_merge_patch_changes_adds_and_removes(server: Server, web: JsonObject) -> None:
+async def test_merge_patch_changes_adds_and_removes(
+    server: InProcessServer, web: JsonObject
+) -> None:
     patched = await server.merge(WEB, {"metadata": {"labels": {"a": None, "b": "3", "c": "4"}}})
     assert patched["metadata"]["labels"] == {"b": "3", "c": "4"}
     assert patched["spec"] == web["spec"]
 
 
-async def test_merge_patch_of_the_status_endpoint(server: Server, web: JsonObject) -> None:
+async def test_merge_patch_of_the_status_endpoint(server: InProcessServer, web: JsonObject) -> None:
     patched = await server.merge(f"{WEB}/status", {"status": {"replicas": 2}, "spec": {}})
     assert patched["status"] == {"replicas": 2}
     patched = await server.merge(f"{WEB}/status", {"status": {"readyReplicas": 1}})
@@ -33,7 +35,7 @@ async def test_merge_patch_of_the_status_endpoint(server: Server, web: JsonObjec
 
 
 async def test_a_version_inside_a_merge_patch_is_a_precondition(
-    server: Server, web: JsonObject
+    server: InProcessServer, web: JsonObject
 ) -> None:
     version = web["metadata"]["resourceVersion"]
     patch = {"metadata": {"resourceVersion": version, "labels": {"a": "9"}}}
@@ -42,13 +44,17 @@ async def test_a_version_inside_a_merge_patch_is_a_precondition(
     assert (status["code"], status["reason"]) == (409, "Conflict")
 
 
-async def test_a_patch_that_changes_nothing_tells_nobody(server: Server, web: JsonObject) -> None:
+async def test_a_patch_that_changes_nothing_tells_nobody(
+    server: InProcessServer, web: JsonObject
+) -> None:
     assert await server.merge(WEB, {"metadata": {"labels": {"a": "1"}}}) == web
     assert await server.merge(WEB, {}) == web
     assert server.store.version("platform") == int(web["metadata"]["resourceVersion"])
 
 
-async def test_patches_of_many_writers_at_once_all_land(server: Server, web: JsonObject) -> None:
+async def test_patches_of_many_writers_at_once_all_land(
+    server: InProcessServer, web: JsonObject
+) -> None:
     await asyncio.gather(
         *(server.merge(WEB, {"metadata": {"labels": {f"w{n}": "x"}}}) for n in range(20))
     )
@@ -57,7 +63,7 @@ async def test_patches_of_many_writers_at_once_all_land(server: Server, web: Jso
 
 
 async def test_a_json_patch_that_is_tried_again_is_applied_as_it_was_sent(
-    server: Server, web: JsonObject
+    server: InProcessServer, web: JsonObject
 ) -> None:
     arguments = "/spec/template/spec/runtime/sandbox/containers/0/args"
     operations = (
@@ -74,7 +80,9 @@ async def test_a_json_patch_that_is_tried_again_is_applied_as_it_was_sent(
     assert containers[0]["args"] == ["--once"]
 
 
-async def test_json_patch_with_a_failed_test_is_422(server: Server, web: JsonObject) -> None:
+async def test_json_patch_with_a_failed_test_is_422(
+    server: InProcessServer, web: JsonObject
+) -> None:
     operations = [
         {"op": "test", "path": "/metadata/resourceVersion", "value": "1"},
         {"op": "add", "path": "/metadata/labels/c", "value": "3"},
@@ -88,17 +96,17 @@ async def test_json_patch_with_a_failed_test_is_422(server: Server, web: JsonObj
 
 @pytest.mark.parametrize("patch", [{"metadata": {"name": "other"}}, {"kind": "Instance"}])
 async def test_a_patch_cannot_make_another_object_of_it(
-    server: Server, web: JsonObject, patch: JsonObject
+    server: InProcessServer, web: JsonObject, patch: JsonObject
 ) -> None:
     assert (await server.patch_refused(WEB, patch))["code"] == 400
 
 
-async def test_the_patched_object_is_validated(server: Server, web: JsonObject) -> None:
+async def test_the_patched_object_is_validated(server: InProcessServer, web: JsonObject) -> None:
     status = await server.patch_refused(WEB, {"spec": {"placements": []}})
     assert status["code"] == 422
 
 
-async def test_patch_of_a_missing_object_is_404(server: Server) -> None:
+async def test_patch_of_a_missing_object_is_404(server: InProcessServer) -> None:
     assert (await server.patch_refused(WEB, {}))["code"] == 404
 
 
@@ -112,7 +120,7 @@ async def test_patch_of_a_missing_object_is_404(server: Server) -> None:
     ],
 )
 async def test_other_patch_types_are_415_and_the_answer_says_which_are_taken(
-    server: Server, web: JsonObject, content_type: str
+    server: InProcessServer, web: JsonObject, content_type: str
 ) -> None:
     headers = {"content-type": content_type}
     status = await server.status("PATCH", WEB, {"metadata": {}}, headers=headers)
@@ -122,20 +130,22 @@ async def test_other_patch_types_are_415_and_the_answer_says_which_are_taken(
 
 
 @pytest.mark.parametrize("patch", [[], [1], "x", None, 5])
-async def test_a_merge_patch_must_be_an_object(server: Server, web: JsonObject, patch: Any) -> None:
+async def test_a_merge_patch_must_be_an_object(
+    server: InProcessServer, web: JsonObject, patch: Any
+) -> None:
     headers = {"content-type": MERGE_PATCH}
     body = b"null" if patch is None else patch
     assert (await server.status("PATCH", WEB, body, headers=headers))["code"] == 400
 
 
 async def test_a_json_patch_cannot_replace_the_object_by_something_else(
-    server: Server, web: JsonObject
+    server: InProcessServer, web: JsonObject
 ) -> None:
     status = await server.patch_refused(WEB, [{"op": "replace", "path": "", "value": [1]}])
     assert status["code"] == 400
 
 
-async def test_a_dry_run_patch_stores_nothing(server: Server, web: JsonObject) -> None:
+async def test_a_dry_run_patch_stores_nothing(server: InProcessServer, web: JsonObject) -> None:
     shown = await server.merge(WEB, {"metadata": {"labels": {"a": "9"}}}, dryRun="All")
     assert shown["metadata"]["labels"]["a"] == "9"
     assert await server.json("GET", WEB) == web
@@ -153,7 +163,7 @@ async def test_a_dry_run_patch_stores_nothing(server: Server, web: JsonObject) -
     ],
 )
 async def test_what_cannot_be_metadata_is_400_with_its_field(
-    server: Server, field: str, value: Any
+    server: InProcessServer, field: str, value: Any
 ) -> None:
     made = await server.json("POST", WORKLOADS, workload())
     refused = await server.patch_refused(f"{WORKLOADS}/web", {"metadata": {field: value}})
@@ -163,7 +173,7 @@ async def test_what_cannot_be_metadata_is_400_with_its_field(
 
 
 async def test_metadata_that_the_server_owns_is_ignored_when_it_is_well_formed(
-    server: Server,
+    server: InProcessServer,
 ) -> None:
     made = await server.json("POST", WORKLOADS, workload())
     sent = {"creationTimestamp": "2001-01-01T00:00:00+01:00", "generation": 7, "selfLink": "/x"}

@@ -15,7 +15,7 @@ from datum_compute.api.errors import BadRequest, UnsupportedMediaType
 from datum_compute.api.http import PROTOBUF
 from datum_compute.api.meta.codec import JsonObject, encode
 from datum_compute.server.encoding.protobuf_kinds import KINDS, MAGIC, decode_protobuf
-from tests.server.running_server import WORKLOADS, Server
+from testkit.api_server.running_server import WORKLOADS, InProcessServer
 
 GOLDEN = Path(__file__).parent / "golden" / "protobuf"
 FILES = sorted(path.stem for path in GOLDEN.glob("*.json"))
@@ -124,11 +124,11 @@ def is_read_or_refused(body: bytes) -> bool:
         MAGIC + b"\x00",
     ],
 )
-async def test_malformed_protobuf_is_400(server: Server, body: bytes) -> None:
+async def test_malformed_protobuf_is_400(server: InProcessServer, body: bytes) -> None:
     assert (await server.status("POST", NAMESPACES, body, headers=HEADERS))["code"] == 400
 
 
-async def test_a_namespace_is_created_from_protobuf(server: Server) -> None:
+async def test_a_namespace_is_created_from_protobuf(server: InProcessServer) -> None:
     body, _ = golden("namespace", "empty")  # has no name
     assert (await server.status("POST", NAMESPACES, body, headers=HEADERS))["code"] == 422
     created = await server.json(
@@ -138,7 +138,7 @@ async def test_a_namespace_is_created_from_protobuf(server: Server) -> None:
     assert created["metadata"]["labels"]["kubernetes.io/metadata.name"] == "made-by-go"
 
 
-async def test_delete_options_may_be_protobuf(server: Server) -> None:
+async def test_delete_options_may_be_protobuf(server: InProcessServer) -> None:
     await server.json("POST", NAMESPACES, namespace_message(b"gone"), headers=HEADERS)
     policy = field(4, b"Background")
     body = MAGIC + field(1, field(1, b"v1") + field(2, b"DeleteOptions")) + field(2, policy)
@@ -146,7 +146,7 @@ async def test_delete_options_may_be_protobuf(server: Server) -> None:
     assert deleted["status"]["phase"] == "Terminating"
 
 
-async def test_our_own_kinds_as_protobuf_are_415(server: Server) -> None:
+async def test_our_own_kinds_as_protobuf_are_415(server: InProcessServer) -> None:
     kind = field(1, b"compute.datumapis.com/v1alpha") + field(2, b"Workload")
     body = MAGIC + field(1, kind) + field(2, b"")
     status = await server.status("POST", WORKLOADS, body, headers=HEADERS)
@@ -155,7 +155,7 @@ async def test_our_own_kinds_as_protobuf_are_415(server: Server) -> None:
     assert "application/json" in status["message"]
 
 
-async def test_another_kind_than_the_path_names_is_400(server: Server) -> None:
+async def test_another_kind_than_the_path_names_is_400(server: InProcessServer) -> None:
     body, _ = golden("configmap", "full")
     assert (await server.status("POST", NAMESPACES, body, headers=HEADERS))["code"] == 400
 

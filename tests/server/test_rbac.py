@@ -8,7 +8,7 @@ import pytest
 
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.server.access.authentication import User
-from tests.server.granting import (
+from testkit.api_server.granting import (
     ANN,
     DEFAULT,
     GROUP,
@@ -23,11 +23,11 @@ from tests.server.granting import (
     server_with_ann,
     user,
 )
-from tests.server.running_server import (
+from testkit.api_server.running_server import (
     COMPUTE,
     PROJECT,
     WORKLOADS,
-    Server,
+    InProcessServer,
     causes,
     namespace,
     running_server,
@@ -37,7 +37,7 @@ from tests.server.running_server import (
 NAMESPACES = "/api/v1/namespaces"
 
 
-async def code(server: Server, method: str, path: str, **query: Any) -> int:
+async def code(server: InProcessServer, method: str, path: str, **query: Any) -> int:
     return (await server.ask(method, path, token=ANN, **query)).status
 
 
@@ -248,7 +248,7 @@ async def test_masters_need_no_role() -> None:
         assert (await server.ask("GET", WORKLOADS, token="m")).status == 403
 
 
-async def test_names_of_roles_may_hold_colons(server: Server) -> None:
+async def test_names_of_roles_may_hold_colons(server: InProcessServer) -> None:
     await server.json("POST", f"{RBAC}/clusterroles", cluster_role("system:x:Y"))
     found = await server.json("GET", f"{RBAC}/clusterroles/system:x:Y")
     assert found["metadata"]["name"] == "system:x:Y"
@@ -277,20 +277,20 @@ async def test_names_of_roles_may_hold_colons(server: Server) -> None:
     ],
 )
 async def test_a_rule_must_say_what_it_is_about(
-    server: Server, bad: JsonObject, field: str
+    server: InProcessServer, bad: JsonObject, field: str
 ) -> None:
     status = await server.status("POST", f"{RBAC}/clusterroles", cluster_role("r", bad))
     assert status["code"] == 422
     assert field in causes(status)
 
 
-async def test_a_namespaced_role_has_no_paths(server: Server) -> None:
+async def test_a_namespaced_role_has_no_paths(server: InProcessServer) -> None:
     role = {**cluster_role("r", paths("get", "/a")), "kind": "Role"}
     status = await server.status("POST", f"{RBAC}{DEFAULT}/roles", role)
     assert causes(status) == {"rules[0].nonResourceURLs": "FieldValueInvalid"}
 
 
-async def test_a_binding_keeps_its_role_and_knows_its_subjects(server: Server) -> None:
+async def test_a_binding_keeps_its_role_and_knows_its_subjects(server: InProcessServer) -> None:
     path = f"{RBAC}{DEFAULT}/rolebindings"
     created = await server.json("POST", path, binding("b", "one"))
     assert created["subjects"] == [{"kind": "User", "name": "ann", "apiGroup": GROUP}]

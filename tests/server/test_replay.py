@@ -15,8 +15,14 @@ from hypothesis import strategies as st
 
 from datum_compute.api.http import MERGE_PATCH
 from datum_compute.api.meta.codec import JsonObject
+from testkit.api_server.running_server import (
+    WORKLOADS,
+    Events,
+    InProcessServer,
+    running_server,
+    workload,
+)
 from testkit.sim.loop import run_virtual
-from tests.server.running_server import WORKLOADS, Events, Server, running_server, workload
 
 NAMES = ("a", "b", "c")
 HOLD = "example.com/hold"
@@ -89,7 +95,7 @@ class Model:
         return 200
 
 
-async def perform(server: Server, operation: Operation) -> int:
+async def perform(server: InProcessServer, operation: Operation) -> int:
     action, name, value = operation
     path = f"{WORKLOADS}/{name}"
     match action:
@@ -116,7 +122,7 @@ async def perform(server: Server, operation: Operation) -> int:
     return response.status
 
 
-async def put(server: Server, path: str, name: str, *, fresh: bool) -> Any:
+async def put(server: InProcessServer, path: str, name: str, *, fresh: bool) -> Any:
     """Write back what was read, or something at a version of long ago."""
     read = await server.ask("GET", path)
     if read.status != 200 or fresh:
@@ -156,7 +162,7 @@ async def replayed(watch: Events) -> dict[str, JsonObject]:
     return held
 
 
-async def listed(server: Server, **query: str) -> dict[str, JsonObject]:
+async def listed(server: InProcessServer, **query: str) -> dict[str, JsonObject]:
     items = (await server.json("GET", WORKLOADS, **query))["items"]
     return {item["metadata"]["name"]: item for item in items}
 

@@ -11,7 +11,7 @@ from datum_compute.api.planes import PlaneName
 from datum_compute.server.access.authentication import User
 from datum_compute.server.virtual import reviews
 from datum_compute.server.virtual.reviews import GROUPS_MAX
-from tests.server.granting import (
+from testkit.api_server.granting import (
     ANN,
     DEFAULT,
     ensure_first_roles,
@@ -21,7 +21,13 @@ from tests.server.granting import (
     rule,
     server_with_ann,
 )
-from tests.server.running_server import PROJECT, TOKEN, Server, causes, running_server
+from testkit.api_server.running_server import (
+    PROJECT,
+    TOKEN,
+    InProcessServer,
+    causes,
+    running_server,
+)
 
 AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 AUTHENTICATION = "/apis/authentication.k8s.io/v1"
@@ -38,7 +44,7 @@ def on(resource: str, verb: str = "list", **more: str) -> JsonObject:
     return {"resourceAttributes": attributes}
 
 
-async def may(server: Server, path: str, spec: JsonObject, **more: Any) -> bool:
+async def may(server: InProcessServer, path: str, spec: JsonObject, **more: Any) -> bool:
     answer = await server.json("POST", path, {"spec": spec}, **more)
     allowed = answer["status"]["allowed"]
     assert isinstance(allowed, bool)
@@ -104,7 +110,7 @@ async def test_a_local_review_is_about_its_own_namespace() -> None:
         {"nonResourceAttributes": {"verb": "get"}},
     ],
 )
-async def test_a_review_asks_exactly_one_thing(server: Server, spec: JsonObject) -> None:
+async def test_a_review_asks_exactly_one_thing(server: InProcessServer, spec: JsonObject) -> None:
     status = await server.status("POST", SELF, {"spec": spec})
     assert (status["code"], status["reason"]) == (422, "Invalid")
 
@@ -112,7 +118,7 @@ async def test_a_review_asks_exactly_one_thing(server: Server, spec: JsonObject)
 @pytest.mark.parametrize(
     "body", [{"spec": []}, {"spec": {"resourceAttributes": "x"}}, {"kind": "Pod"}, [], 3]
 )
-async def test_a_review_that_makes_no_sense_is_refused(server: Server, body: Any) -> None:
+async def test_a_review_that_makes_no_sense_is_refused(server: InProcessServer, body: Any) -> None:
     assert (await server.status("POST", SELF, body))["code"] in (400, 422)
 
 
@@ -136,7 +142,9 @@ async def test_the_rules_of_the_caller_are_listed() -> None:
         assert causes(status) == {"spec.namespace": "FieldValueRequired"}
 
 
-async def test_a_token_review_names_the_user_and_never_repeats_the_token(server: Server) -> None:
+async def test_a_token_review_names_the_user_and_never_repeats_the_token(
+    server: InProcessServer,
+) -> None:
     response = await server.ask("POST", TOKENS, {"spec": {"token": TOKEN}})
     assert response.status == 201
     assert TOKEN.encode() not in response.body
@@ -160,13 +168,13 @@ async def test_a_token_of_another_plane_is_nobodys_token_here() -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE"])
-async def test_reviews_can_only_be_created(server: Server, method: str) -> None:
+async def test_reviews_can_only_be_created(server: InProcessServer, method: str) -> None:
     for path in (SELF, f"{SELF}/x", f"{AUTHORIZATION}/localsubjectaccessreviews"):
         assert (await server.ask(method, path, {})).status == 405
     assert (await server.ask("POST", f"{SELF}/x", {})).status == 405
 
 
-async def test_reviews_are_discovered_with_the_verb_create_only(server: Server) -> None:
+async def test_reviews_are_discovered_with_the_verb_create_only(server: InProcessServer) -> None:
     listed = (await server.json("GET", AUTHORIZATION))["resources"]
     assert {resource["name"] for resource in listed} == {
         "localsubjectaccessreviews",

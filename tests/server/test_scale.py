@@ -9,15 +9,15 @@ import pytest
 
 from datum_compute.api.http import APPLY_PATCH, MERGE_PATCH
 from datum_compute.api.meta.codec import JsonObject
-from tests.server.definitions import WIDGETS, define, definition, objects, version, widget
-from tests.server.running_server import Server, causes, running_server
+from testkit.api_server.definitions import WIDGETS, define, definition, objects, version, widget
+from testkit.api_server.running_server import InProcessServer, causes, running_server
 
 SCALE = f"{WIDGETS}/w/scale"
 NUMBER = {"type": "integer", "minimum": 0, "maximum": 50}
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Server]:
+async def server() -> AsyncIterator[InProcessServer]:
     spec = objects(pool=objects(replicas=NUMBER), note={"type": "string"})
     status = objects(replicas=NUMBER, selector={"type": "string"})
     paths = {
@@ -36,7 +36,7 @@ async def server() -> AsyncIterator[Server]:
         yield running
 
 
-async def test_a_scale_shows_replicas_and_selector(server: Server) -> None:
+async def test_a_scale_shows_replicas_and_selector(server: InProcessServer) -> None:
     scale = await server.json("GET", SCALE)
     assert (scale["apiVersion"], scale["kind"]) == ("autoscaling/v1", "Scale")
     assert scale["spec"] == {"replicas": 2}
@@ -44,7 +44,7 @@ async def test_a_scale_shows_replicas_and_selector(server: Server) -> None:
     assert scale["metadata"]["name"] == "w"
 
 
-async def test_a_scale_is_put_and_patched_and_changes_nothing_else(server: Server) -> None:
+async def test_a_scale_is_put_and_patched_and_changes_nothing_else(server: InProcessServer) -> None:
     scale = await server.json("GET", SCALE)
     scale["spec"]["replicas"] = 5
     scale["status"]["replicas"] = 9
@@ -59,7 +59,7 @@ async def test_a_scale_is_put_and_patched_and_changes_nothing_else(server: Serve
     assert unchanged["metadata"] == patched["metadata"]
 
 
-async def test_a_stale_scale_conflicts(server: Server) -> None:
+async def test_a_stale_scale_conflicts(server: InProcessServer) -> None:
     scale = await server.json("GET", SCALE)
     await server.merge(SCALE, {"spec": {"replicas": 3}})
     assert (await server.status("PUT", SCALE, scale))["code"] == 409
@@ -68,13 +68,15 @@ async def test_a_stale_scale_conflicts(server: Server) -> None:
 
 
 @pytest.mark.parametrize("replicas", [-1, "3", 1.5, True, 2**31])
-async def test_replicas_are_a_number_that_makes_sense(server: Server, replicas: Any) -> None:
+async def test_replicas_are_a_number_that_makes_sense(
+    server: InProcessServer, replicas: Any
+) -> None:
     status = await server.patch_refused(SCALE, {"spec": {"replicas": replicas}})
     assert (status["code"], status["details"]["kind"]) == (422, "Scale")
     assert causes(status) == {"spec.replicas": "FieldValueInvalid"}
 
 
-async def test_the_schema_of_the_object_holds_for_its_scale(server: Server) -> None:
+async def test_the_schema_of_the_object_holds_for_its_scale(server: InProcessServer) -> None:
     status = await server.patch_refused(SCALE, {"spec": {"replicas": 51}})
     assert causes(status) == {"spec.pool.replicas": "FieldValueInvalid"}
 
@@ -88,12 +90,12 @@ async def test_the_schema_of_the_object_holds_for_its_scale(server: Server) -> N
     ],
 )
 async def test_bodies_that_are_no_scale_of_this_object_are_400(
-    server: Server, body: JsonObject
+    server: InProcessServer, body: JsonObject
 ) -> None:
     assert (await server.status("PUT", SCALE, body))["code"] == 400
 
 
-async def test_where_nobody_has_said_how_many_the_scale_says_none(server: Server) -> None:
+async def test_where_nobody_has_said_how_many_the_scale_says_none(server: InProcessServer) -> None:
     await server.json("POST", WIDGETS, widget("bare"))
     scale = await server.json("GET", f"{WIDGETS}/bare/scale")
     assert (scale["spec"], scale["status"]) == ({"replicas": 0}, {"replicas": 0})
@@ -113,11 +115,13 @@ async def test_where_nobody_has_said_how_many_the_schema_may() -> None:
         assert (await server.json("GET", SCALE))["spec"] == {"replicas": 3}
 
 
-async def test_a_scale_cannot_be_deleted(server: Server) -> None:
+async def test_a_scale_cannot_be_deleted(server: InProcessServer) -> None:
     assert (await server.ask("DELETE", SCALE)).status == 405
 
 
-async def apply(server: Server, config: JsonObject, manager: str, **query: str) -> JsonObject:
+async def apply(
+    server: InProcessServer, config: JsonObject, manager: str, **query: str
+) -> JsonObject:
     headers = {"content-type": APPLY_PATCH}
     return await server.json("PATCH", SCALE, config, headers=headers, fieldManager=manager, **query)
 
@@ -137,7 +141,9 @@ def owner_of(obj: JsonObject, manager: str) -> JsonObject:
     return dict(entry)
 
 
-async def test_a_scale_is_applied_and_its_manager_owns_the_replicas(server: Server) -> None:
+async def test_a_scale_is_applied_and_its_manager_owns_the_replicas(
+    server: InProcessServer,
+) -> None:
     labelled = {"metadata": {"labels": {"a": "1"}}}
     await server.merge(f"{WIDGETS}/w", labelled)
     conflict = await server.status(
@@ -163,21 +169,21 @@ async def test_a_scale_is_applied_and_its_manager_owns_the_replicas(server: Serv
     assert again["metadata"]["resourceVersion"] == stored["metadata"]["resourceVersion"]
 
 
-async def test_an_applied_scale_may_carry_preconditions(server: Server) -> None:
+async def test_an_applied_scale_may_carry_preconditions(server: InProcessServer) -> None:
     stale = scale_config(5, resourceVersion="1")
     headers = {"content-type": APPLY_PATCH}
     refused = await server.status("PATCH", SCALE, stale, headers=headers, fieldManager="x")
     assert refused["code"] == 409
 
 
-async def test_the_kind_of_an_applied_scale_is_scale(server: Server) -> None:
+async def test_the_kind_of_an_applied_scale_is_scale(server: InProcessServer) -> None:
     headers = {"content-type": APPLY_PATCH}
     config = widget(spec={"pool": {"replicas": 5}})
     refused = await server.status("PATCH", SCALE, config, headers=headers, fieldManager="x")
     assert (refused["code"], "Scale" in refused["message"]) == (400, True)
 
 
-async def test_a_patched_scale_owns_the_replicas(server: Server) -> None:
+async def test_a_patched_scale_owns_the_replicas(server: InProcessServer) -> None:
     headers = {"content-type": MERGE_PATCH, "user-agent": "scaler/1"}
     await server.json("PATCH", SCALE, {"spec": {"replicas": 7}}, headers=headers)
     entry = owner_of(await server.json("GET", f"{WIDGETS}/w"), "scaler")

@@ -14,7 +14,7 @@ from datum_compute.api.meta.label_selector import (
 )
 from datum_compute.server.discovery.conversion import StorageConversion
 from datum_compute.store.records import Record
-from tests.server.running_server import Server
+from testkit.api_server.running_server import InProcessServer
 
 SECRETS = "/api/v1/namespaces/default/secrets"
 
@@ -47,7 +47,7 @@ def test_an_operator_needs_a_space_before_it() -> None:
 
 
 async def test_a_field_selector_decodes_each_object_once(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    server: InProcessServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a", "b"):
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}}
@@ -66,7 +66,7 @@ async def test_a_field_selector_decodes_each_object_once(
     assert decoded == ["a", "b"]
 
 
-async def test_too_many_terms_of_a_field_selector_are_rejected(server: Server) -> None:
+async def test_too_many_terms_of_a_field_selector_are_rejected(server: InProcessServer) -> None:
     selector = ",".join(f"type!=t{number}" for number in range(TERMS_MAX + 1))
     status = await server.status("GET", SECRETS, fieldSelector=selector)
     assert status["code"] == 400

@@ -8,6 +8,7 @@ import pytest
 
 from datum_compute.api.http import MERGE_PATCH
 from datum_compute.api.meta.codec import JsonObject
+from testkit.api_server.running_server import PROJECT, InProcessServer
 from tests.server.cell_world import (
     CELL,
     CITY,
@@ -26,7 +27,6 @@ from tests.server.cell_world import (
     lease,
     token_of,
 )
-from tests.server.running_server import PROJECT, Server
 
 LABEL: JsonObject = {"metadata": {"annotations": {"seen": "yes"}}}
 ALL_INSTANCES, ALL_DEPLOYMENTS = f"{COMPUTE}/instances", f"{COMPUTE}/workloaddeployments"
@@ -102,7 +102,13 @@ TABLE: list[tuple[str, str, Any, str, int]] = [
 
 
 async def answer(
-    server: Server, method: str, path: str, body: Any = None, *, labels: str = "", cell: str = "dfw"
+    server: InProcessServer,
+    method: str,
+    path: str,
+    body: Any = None,
+    *,
+    labels: str = "",
+    cell: str = "dfw",
 ) -> int:
     headers = {"content-type": MERGE_PATCH} if method == "PATCH" else {}
     query = {"labelSelector": labels} if labels else {}

@@ -12,7 +12,7 @@ from datum_compute.api.http import STRATEGIC_PATCH
 from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.server.verbs.strategic_merge import apply_strategic_merge
-from tests.server.running_server import WORKLOADS, Server, namespace, workload
+from testkit.api_server.running_server import WORKLOADS, InProcessServer, namespace, workload
 
 ACCOUNT = replace(NAMESPACE, kind="ServiceAccount", plural="serviceaccounts", namespaced=True)
 TEAM = "/api/v1/namespaces/team"
@@ -112,7 +112,7 @@ def test_a_patch_that_makes_no_sense_is_refused(patch: Any) -> None:
         merged({"metadata": {"finalizers": ["a"]}}, patch)
 
 
-async def test_a_namespace_is_patched(server: Server) -> None:
+async def test_a_namespace_is_patched(server: InProcessServer) -> None:
     await server.json("POST", "/api/v1/namespaces", namespace("team", finalizers=["example.com/a"]))
     patch = {"metadata": {"finalizers": ["example.com/b"], "labels": {"tier": "gold"}}}
     found = await server.json("PATCH", TEAM, patch, headers=HEADERS)
@@ -123,14 +123,14 @@ async def test_a_namespace_is_patched(server: Server) -> None:
     assert (await server.status("PATCH", TEAM, stale, headers=HEADERS))["code"] == 409
 
 
-async def test_a_condition_of_a_namespace_is_patched_by_its_type(server: Server) -> None:
+async def test_a_condition_of_a_namespace_is_patched_by_its_type(server: InProcessServer) -> None:
     old = {"status": {"conditions": [{"type": "A", "status": "True"}, {"type": "B"}]}}
     patch = {"status": {"conditions": [{"type": "A", "status": "False"}]}}
     found = apply_strategic_merge(NAMESPACE, old, patch)
     assert found["status"]["conditions"] == [{"type": "A", "status": "False"}, {"type": "B"}]
 
 
-async def test_our_own_kinds_are_415(server: Server) -> None:
+async def test_our_own_kinds_are_415(server: InProcessServer) -> None:
     await server.json("POST", WORKLOADS, workload())
     status = await server.status("PATCH", f"{WORKLOADS}/web", {}, headers=HEADERS)
     assert (status["code"], status["reason"]) == (415, "UnsupportedMediaType")

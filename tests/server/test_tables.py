@@ -11,7 +11,7 @@ from datum_compute.api.meta.json_path import compile_path, value_at
 from datum_compute.api.meta.objects import Column
 from datum_compute.server.encoding import representation as columns
 from datum_compute.server.encoding.representation import CELL_LENGTH_MAX, age, cell, duration
-from tests.server.running_server import WORKLOADS, Server, namespace, workload
+from testkit.api_server.running_server import WORKLOADS, InProcessServer, namespace, workload
 
 TABLE = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
 PARTIAL = {"accept": "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"}
@@ -20,7 +20,7 @@ WEB = f"{WORKLOADS}/web"
 
 
 @pytest.fixture
-async def web(server: Server) -> JsonObject:
+async def web(server: InProcessServer) -> JsonObject:
     await server.json("POST", WORKLOADS, workload())
     condition = {"type": "Available", "status": "False", "reason": "Starting"}
     other = {"type": "Other", "status": "True", "reason": "X"}
@@ -30,7 +30,7 @@ async def web(server: Server) -> JsonObject:
 
 
 async def test_a_list_as_a_table_shows_the_columns_of_the_kind(
-    server: Server, web: JsonObject
+    server: InProcessServer, web: JsonObject
 ) -> None:
     server.clock.now_s += 90
     table = await server.json("GET", WORKLOADS, headers=TABLE)
@@ -47,7 +47,7 @@ async def test_a_list_as_a_table_shows_the_columns_of_the_kind(
     assert row["object"]["metadata"] == web["metadata"]
 
 
-async def test_one_object_as_a_table(server: Server, web: JsonObject) -> None:
+async def test_one_object_as_a_table(server: InProcessServer, web: JsonObject) -> None:
     table = await server.json("GET", WEB, headers=TABLE, includeObject="Object")
     assert table["rows"][0]["object"] == web
     table = await server.json("GET", WEB, headers=TABLE, includeObject="None")
@@ -55,20 +55,20 @@ async def test_one_object_as_a_table(server: Server, web: JsonObject) -> None:
     assert (await server.ask("GET", WEB, headers=TABLE, includeObject="All")).status == 422
 
 
-async def test_wide_columns_have_a_priority(server: Server) -> None:
+async def test_wide_columns_have_a_priority(server: InProcessServer) -> None:
     path = WORKLOADS.replace("workloads", "instances")
     table = await server.json("GET", path, headers=TABLE)
     priorities = {c["name"]: c["priority"] for c in table["columnDefinitions"]}
     assert (priorities["Name"], priorities["Ready"], priorities["Message"]) == (0, 0, 1)
 
 
-async def test_errors_stay_status_objects_when_a_table_was_asked(server: Server) -> None:
+async def test_errors_stay_status_objects_when_a_table_was_asked(server: InProcessServer) -> None:
     status = await server.status("GET", f"{WORKLOADS}/none", headers=TABLE)
     assert status["reason"] == "NotFound"
 
 
 async def test_a_table_watch_sends_its_columns_with_the_first_object_and_the_first_change(
-    server: Server, web: JsonObject
+    server: InProcessServer, web: JsonObject
 ) -> None:
     await server.json("POST", WORKLOADS, workload("zoo"))
     watch = await server.watch(WORKLOADS, headers=TABLE)
@@ -82,7 +82,9 @@ async def test_a_table_watch_sends_its_columns_with_the_first_object_and_the_fir
     assert [table["rows"][0]["cells"][0] for _, table in events] == ["web", "zoo", "web", "zoo"]
 
 
-async def test_metadata_only_answers_carry_nothing_else(server: Server, web: JsonObject) -> None:
+async def test_metadata_only_answers_carry_nothing_else(
+    server: InProcessServer, web: JsonObject
+) -> None:
     expected = {
         "kind": "PartialObjectMetadata",
         "apiVersion": "meta.k8s.io/v1",
@@ -95,7 +97,7 @@ async def test_metadata_only_answers_carry_nothing_else(server: Server, web: Jso
     assert await watch.next() == ("ADDED", expected)
 
 
-async def test_writes_can_be_answered_in_another_form_too(server: Server) -> None:
+async def test_writes_can_be_answered_in_another_form_too(server: InProcessServer) -> None:
     path = "/api/v1/namespaces"
     created = await server.json("POST", path, namespace("x"), headers=PARTIAL)
     assert created["kind"] == "PartialObjectMetadata"

@@ -9,13 +9,13 @@ import pytest
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.server.encoding.body import encode_at_version
 from datum_compute.store.journal import ObjectKey
-from tests.server.running_server import WORKLOADS, Server, causes, workload
+from testkit.api_server.running_server import WORKLOADS, InProcessServer, causes, workload
 
 WEB = f"{WORKLOADS}/web"
 
 
 @pytest.fixture
-async def web(server: Server) -> JsonObject:
+async def web(server: InProcessServer) -> JsonObject:
     return await server.json("POST", WORKLOADS, workload())
 
 
@@ -24,7 +24,7 @@ def with_image(obj: JsonObject, image: str) -> JsonObject:
 
 
 async def test_a_changed_spec_raises_version_and_generation(
-    server: Server, web: JsonObject
+    server: InProcessServer, web: JsonObject
 ) -> None:
     updated = await server.json("PUT", WEB, with_image(web, "web:2"))
     assert updated["metadata"]["generation"] == 2
@@ -34,7 +34,7 @@ async def test_a_changed_spec_raises_version_and_generation(
 
 
 async def test_labels_and_annotations_do_not_raise_the_generation(
-    server: Server, web: JsonObject
+    server: InProcessServer, web: JsonObject
 ) -> None:
     metadata = {**web["metadata"], "labels": {"a": "b"}, "annotations": {"c": "d"}}
     updated = await server.json("PUT", WEB, {**web, "metadata": metadata})
@@ -43,7 +43,7 @@ async def test_labels_and_annotations_do_not_raise_the_generation(
 
 
 async def test_a_write_that_changes_nothing_keeps_the_version_and_tells_nobody(
-    server: Server, web: JsonObject
+    server: InProcessServer, web: JsonObject
 ) -> None:
     before = server.store.version("platform")
     assert await server.json("PUT", WEB, web) == web
@@ -52,7 +52,7 @@ async def test_a_write_that_changes_nothing_keeps_the_version_and_tells_nobody(
     assert server.store.version("platform") == before
 
 
-async def test_one_and_true_are_different_values(server: Server) -> None:
+async def test_one_and_true_are_different_values(server: InProcessServer) -> None:
     path = "/apis/cluster.karmada.io/v1alpha1/clusters"
     sent: JsonObject = {
         "apiVersion": "cluster.karmada.io/v1alpha1",
@@ -68,7 +68,9 @@ async def test_one_and_true_are_different_values(server: Server) -> None:
     assert cluster["metadata"]["generation"] == 3
 
 
-async def test_a_put_needs_the_version_it_was_read_at(server: Server, web: JsonObject) -> None:
+async def test_a_put_needs_the_version_it_was_read_at(
+    server: InProcessServer, web: JsonObject
+) -> None:
     metadata = {k: v for k, v in web["metadata"].items() if k != "resourceVersion"}
     status = await server.status("PUT", WEB, {**web, "metadata": metadata})
     assert status["code"] == 422
@@ -76,7 +78,9 @@ async def test_a_put_needs_the_version_it_was_read_at(server: Server, web: JsonO
     assert "must be specified for an update" in status["message"]
 
 
-async def test_a_stale_version_is_409_and_changes_nothing(server: Server, web: JsonObject) -> None:
+async def test_a_stale_version_is_409_and_changes_nothing(
+    server: InProcessServer, web: JsonObject
+) -> None:
     await server.json("PUT", WEB, with_image(web, "web:2"))
     status = await server.status("PUT", WEB, with_image(web, "web:3"))
     assert (status["code"], status["reason"]) == (409, "Conflict")
@@ -87,7 +91,7 @@ async def test_a_stale_version_is_409_and_changes_nothing(server: Server, web: J
     assert "web:2" in str(await server.json("GET", WEB))
 
 
-async def test_another_uid_is_409(server: Server, web: JsonObject) -> None:
+async def test_another_uid_is_409(server: InProcessServer, web: JsonObject) -> None:
     metadata = {**web["metadata"], "uid": "another"}
     status = await server.status("PUT", WEB, {**web, "metadata": metadata})
     assert status["reason"] == "Conflict"
@@ -96,18 +100,18 @@ async def test_another_uid_is_409(server: Server, web: JsonObject) -> None:
 
 @pytest.mark.parametrize("change", [{"name": "other"}, {"name": ""}, {"namespace": "other"}])
 async def test_name_and_namespace_must_match_the_path(
-    server: Server, web: JsonObject, change: dict[str, Any]
+    server: InProcessServer, web: JsonObject, change: dict[str, Any]
 ) -> None:
     metadata = {**web["metadata"], **change}
     assert (await server.status("PUT", WEB, {**web, "metadata": metadata}))["code"] == 400
 
 
-async def test_put_of_a_missing_object_is_404(server: Server) -> None:
+async def test_put_of_a_missing_object_is_404(server: InProcessServer) -> None:
     status = await server.status("PUT", WEB, workload(resourceVersion="1"))
     assert (status["code"], status["details"]["kind"]) == (404, "workloads")
 
 
-async def test_the_main_endpoint_ignores_status(server: Server, web: JsonObject) -> None:
+async def test_the_main_endpoint_ignores_status(server: InProcessServer, web: JsonObject) -> None:
     await server.merge(f"{WEB}/status", {"status": {"replicas": 3}})
     current = await server.json("GET", WEB)
     updated = await server.json("PUT", WEB, {**current, "status": {"replicas": 9}})
@@ -118,7 +122,7 @@ async def test_the_main_endpoint_ignores_status(server: Server, web: JsonObject)
 
 
 async def test_the_status_endpoint_changes_nothing_but_status(
-    server: Server, web: JsonObject
+    server: InProcessServer, web: JsonObject
 ) -> None:
     sent = with_image(web, "web:9")
     sent["metadata"] = {**web["metadata"], "labels": {"a": "b"}, "finalizers": ["x.io/y"]}
@@ -130,7 +134,7 @@ async def test_the_status_endpoint_changes_nothing_but_status(
     assert not {"labels", "finalizers"} & set(updated["metadata"])
 
 
-async def test_status_writes_are_checked_too(server: Server, web: JsonObject) -> None:
+async def test_status_writes_are_checked_too(server: InProcessServer, web: JsonObject) -> None:
     stale = {**web, "status": {"replicas": 1}}
     await server.json("PUT", f"{WEB}/status", stale)
     assert (await server.status("PUT", f"{WEB}/status", stale))["reason"] == "Conflict"
@@ -146,30 +150,30 @@ async def test_status_writes_are_checked_too(server: Server, web: JsonObject) ->
     assert "status" not in gone
 
 
-async def test_status_can_be_read_at_its_own_path(server: Server, web: JsonObject) -> None:
+async def test_status_can_be_read_at_its_own_path(server: InProcessServer, web: JsonObject) -> None:
     assert await server.json("GET", f"{WEB}/status") == web
 
 
-async def test_kinds_without_status_have_no_status_endpoint(server: Server) -> None:
+async def test_kinds_without_status_have_no_status_endpoint(server: InProcessServer) -> None:
     path = "/apis/policy.karmada.io/v1alpha1/namespaces/default/propagationpolicies/x/status"
     assert (await server.ask("GET", path)).status == 404
 
 
-async def test_admission_runs_on_update(server: Server, web: JsonObject) -> None:
+async def test_admission_runs_on_update(server: InProcessServer, web: JsonObject) -> None:
     sent = with_image(web, "web:1")
     sent["spec"]["placements"][0]["cityCodes"] = ["ord", "ORD"]
     status = await server.status("PUT", WEB, sent)
     assert causes(status) == {"spec.placements[0].cityCodes[1]": "FieldValueDuplicate"}
 
 
-async def test_a_city_in_lower_case_is_no_change(server: Server, web: JsonObject) -> None:
+async def test_a_city_in_lower_case_is_no_change(server: InProcessServer, web: JsonObject) -> None:
     sent = with_image(web, "web:1")
     sent["spec"]["placements"][0]["cityCodes"] = ["dfw"]
     assert await server.json("PUT", WEB, sent) == web
 
 
 async def test_a_dry_run_shows_the_update_and_stores_nothing(
-    server: Server, web: JsonObject
+    server: InProcessServer, web: JsonObject
 ) -> None:
     shown = await server.json("PUT", WEB, with_image(web, "web:2"), dryRun="All")
     assert shown["metadata"]["generation"] == 2
@@ -177,7 +181,7 @@ async def test_a_dry_run_shows_the_update_and_stores_nothing(
 
 
 async def test_only_metadata_changes_of_an_object_that_a_newer_rule_dislikes_pass(
-    server: Server,
+    server: InProcessServer,
 ) -> None:
     old = workload(namespace="default", uid="u", finalizers=["x.io/y"])
     old["spec"]["placements"] = []  # as an older release may have stored it

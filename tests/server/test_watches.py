@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 
-from testkit.sim.loop import run_virtual
-from tests.server.running_server import (
+from testkit.api_server.running_server import (
     COMPUTE,
     WORKLOADS,
-    Server,
+    InProcessServer,
     namespace,
     running_server,
     workload,
 )
+from testkit.sim.loop import run_virtual
 
 WEB = f"{WORKLOADS}/web"
 EVERYWHERE = f"{COMPUTE}/workloads"
 INITIAL = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
 
 
-def in_virtual_time(scenario: Callable[[Server], Coroutine[Any, Any, None]]) -> None:
+def in_virtual_time(scenario: Callable[[InProcessServer], Coroutine[Any, Any, None]]) -> None:
     async def main(_: object) -> None:
         async with running_server() as server:
             await scenario(server)
@@ -32,7 +32,7 @@ def in_virtual_time(scenario: Callable[[Server], Coroutine[Any, Any, None]]) -> 
     run_virtual(Random(1), main)
 
 
-async def test_without_a_version_the_present_comes_first(server: Server) -> None:
+async def test_without_a_version_the_present_comes_first(server: InProcessServer) -> None:
     await server.json("POST", WORKLOADS, workload("a"))
     await server.json("POST", WORKLOADS, workload("b"))
     watch = await server.watch(WORKLOADS)
@@ -40,7 +40,7 @@ async def test_without_a_version_the_present_comes_first(server: Server) -> None
     assert await watch.names(3) == [("ADDED", "a"), ("ADDED", "b"), ("ADDED", "c")]
 
 
-async def test_with_a_version_only_what_came_after_it(server: Server) -> None:
+async def test_with_a_version_only_what_came_after_it(server: InProcessServer) -> None:
     await server.json("POST", WORKLOADS, workload("a"))
     listed = await server.json("GET", WORKLOADS)
     await server.merge(f"{WORKLOADS}/a", {"metadata": {"labels": {"x": "y"}}})
@@ -49,7 +49,9 @@ async def test_with_a_version_only_what_came_after_it(server: Server) -> None:
     assert await watch.names(2) == [("MODIFIED", "a"), ("DELETED", "a")]
 
 
-async def test_a_deleted_event_carries_the_last_state_and_its_own_version(server: Server) -> None:
+async def test_a_deleted_event_carries_the_last_state_and_its_own_version(
+    server: InProcessServer,
+) -> None:
     created = await server.json("POST", WORKLOADS, workload())
     watch = await server.watch(WORKLOADS, resourceVersion=created["metadata"]["resourceVersion"])
     await server.json("DELETE", WEB)
@@ -60,19 +62,19 @@ async def test_a_deleted_event_carries_the_last_state_and_its_own_version(server
 
 @pytest.mark.parametrize("value", ["", "1", "true", "True", "yes"])
 async def test_any_watch_parameter_but_false_and_zero_is_a_watch(
-    server: Server, value: str
+    server: InProcessServer, value: str
 ) -> None:
     assert (await server.ask("GET", WORKLOADS, watch=value)).stream is not None
 
 
 @pytest.mark.parametrize("value", ["0", "false", "False"])
-async def test_a_false_watch_parameter_is_a_list(server: Server, value: str) -> None:
+async def test_a_false_watch_parameter_is_a_list(server: InProcessServer, value: str) -> None:
     response = await server.ask("GET", WORKLOADS, watch=value)
     assert response.stream is None
     assert b"WorkloadList" in response.body
 
 
-async def test_a_namespace_watch_sees_only_its_namespace(server: Server) -> None:
+async def test_a_namespace_watch_sees_only_its_namespace(server: InProcessServer) -> None:
     await server.json("POST", "/api/v1/namespaces", namespace("other"))
     watch = await server.watch(WORKLOADS, resourceVersion="0")
     everywhere = await server.watch(EVERYWHERE)
@@ -82,7 +84,9 @@ async def test_a_namespace_watch_sees_only_its_namespace(server: Server) -> None
     assert await everywhere.names(2) == [("ADDED", "far"), ("ADDED", "near")]
 
 
-async def test_changes_that_cross_the_selector_are_added_and_deleted(server: Server) -> None:
+async def test_changes_that_cross_the_selector_are_added_and_deleted(
+    server: InProcessServer,
+) -> None:
     await server.json("POST", WORKLOADS, workload(labels={"on": "no"}))
     watch = await server.watch(WORKLOADS, labelSelector="on=yes")
     inside = await server.merge(WEB, {"metadata": {"labels": {"on": "yes"}}})
@@ -99,7 +103,7 @@ async def test_changes_that_cross_the_selector_are_added_and_deleted(server: Ser
     assert events[3][1]["metadata"]["name"] == "end"
 
 
-async def test_a_field_selector_follows_one_object(server: Server) -> None:
+async def test_a_field_selector_follows_one_object(server: InProcessServer) -> None:
     watch = await server.watch(WORKLOADS, fieldSelector="metadata.name=b")
     for name in ("a", "b", "c"):
         await server.json("POST", WORKLOADS, workload(name))
@@ -119,7 +123,9 @@ async def test_a_version_that_is_too_old_is_an_error_event_with_410() -> None:
     assert (status["kind"], status["code"], status["reason"]) == ("Status", 410, "Expired")
 
 
-async def test_a_version_from_the_future_sends_the_client_back_to_list(server: Server) -> None:
+async def test_a_version_from_the_future_sends_the_client_back_to_list(
+    server: InProcessServer,
+) -> None:
     watch = await server.watch(WORKLOADS, resourceVersion="99999")
     ((kind, status),) = await watch.rest()
     assert (kind, status["code"]) == ("ERROR", 410)
@@ -136,7 +142,7 @@ async def test_a_reader_that_falls_behind_is_told_410_and_no_event_is_skipped_si
     assert [(kind, obj.get("code")) for kind, obj in events] == [("ERROR", 410)]
 
 
-async def test_initial_events_end_with_a_marked_bookmark(server: Server) -> None:
+async def test_initial_events_end_with_a_marked_bookmark(server: InProcessServer) -> None:
     await server.json("POST", WORKLOADS, workload("a"))
     created = await server.json("POST", WORKLOADS, workload("b"))
     watch = await server.watch(WORKLOADS, allowWatchBookmarks="true", **INITIAL)
@@ -150,12 +156,14 @@ async def test_initial_events_end_with_a_marked_bookmark(server: Server) -> None
     assert await watch.names(1) == [("DELETED", "a")]
 
 
-async def test_initial_events_of_an_empty_list_are_just_the_bookmark(server: Server) -> None:
+async def test_initial_events_of_an_empty_list_are_just_the_bookmark(
+    server: InProcessServer,
+) -> None:
     watch = await server.watch(WORKLOADS, allowWatchBookmarks="true", **INITIAL)
     assert (await watch.next())[0] == "BOOKMARK"
 
 
-async def test_initial_events_can_be_declined(server: Server) -> None:
+async def test_initial_events_can_be_declined(server: InProcessServer) -> None:
     await server.json("POST", WORKLOADS, workload("a"))
     watch = await server.watch(WORKLOADS, **{**INITIAL, "sendInitialEvents": "false"})
     await server.json("POST", WORKLOADS, workload("b"))
@@ -176,13 +184,13 @@ async def test_initial_events_can_be_declined(server: Server) -> None:
     ],
 )
 async def test_watch_options_that_make_no_sense_are_refused(
-    server: Server, query: dict[str, Any], code: int
+    server: InProcessServer, query: dict[str, Any], code: int
 ) -> None:
     response = await server.ask("GET", WORKLOADS, watch="1", **query)
     assert (response.status, response.stream) == (code, None)
 
 
-async def test_a_write_that_changes_nothing_is_no_event(server: Server) -> None:
+async def test_a_write_that_changes_nothing_is_no_event(server: InProcessServer) -> None:
     created = await server.json("POST", WORKLOADS, workload())
     watch = await server.watch(WORKLOADS, resourceVersion=created["metadata"]["resourceVersion"])
     await server.merge(WEB, {"metadata": {}})
@@ -191,14 +199,14 @@ async def test_a_write_that_changes_nothing_is_no_event(server: Server) -> None:
     assert await watch.names(1) == [("DELETED", "web")]
 
 
-async def test_events_of_one_plane_do_not_reach_another(server: Server) -> None:
+async def test_events_of_one_plane_do_not_reach_another(server: InProcessServer) -> None:
     watch = await server.watch("/planes/hub" + WORKLOADS)
     await server.json("POST", WORKLOADS, workload("here"))
     await server.json("POST", "/planes/hub" + WORKLOADS, workload("there"))
     assert await watch.names(1) == [("ADDED", "there")]
 
 
-async def test_a_watch_ends_with_its_plane(server: Server) -> None:
+async def test_a_watch_ends_with_its_plane(server: InProcessServer) -> None:
     watch = await server.watch("/planes/hub" + WORKLOADS)
     await server.json("POST", "/planes/hub" + WORKLOADS, workload())
     await server.store.delete_plane("hub")
@@ -206,7 +214,9 @@ async def test_a_watch_ends_with_its_plane(server: Server) -> None:
     assert (await server.ask("GET", "/planes/hub" + WORKLOADS)).status == 404
 
 
-async def test_closing_the_streams_ends_every_watch_and_refuses_new_ones(server: Server) -> None:
+async def test_closing_the_streams_ends_every_watch_and_refuses_new_ones(
+    server: InProcessServer,
+) -> None:
     waiting = [await server.watch(WORKLOADS) for _ in range(3)]
     readers = [asyncio.ensure_future(watch.rest()) for watch in waiting]
     unread = await server.watch("/api/v1/namespaces")
@@ -218,7 +228,7 @@ async def test_closing_the_streams_ends_every_watch_and_refuses_new_ones(server:
     assert (await server.ask("GET", WORKLOADS)).status == 200
 
 
-async def test_a_stopped_stream_ends_while_somebody_waits_for_it(server: Server) -> None:
+async def test_a_stopped_stream_ends_while_somebody_waits_for_it(server: InProcessServer) -> None:
     watch = await server.watch(WORKLOADS)
     reader = asyncio.ensure_future(watch.rest())
     await asyncio.sleep(0)
@@ -226,7 +236,7 @@ async def test_a_stopped_stream_ends_while_somebody_waits_for_it(server: Server)
     assert await reader == []
 
 
-async def test_a_reader_that_is_cancelled_leaves_nothing_behind(server: Server) -> None:
+async def test_a_reader_that_is_cancelled_leaves_nothing_behind(server: InProcessServer) -> None:
     watch = await server.watch(WORKLOADS)
     reader = asyncio.ensure_future(watch.rest())
     await asyncio.sleep(0)
@@ -236,7 +246,7 @@ async def test_a_reader_that_is_cancelled_leaves_nothing_behind(server: Server) 
     assert server.api.long_requests.waiting == 0
 
 
-async def test_lines_that_are_ready_can_be_taken_together(server: Server) -> None:
+async def test_lines_that_are_ready_can_be_taken_together(server: InProcessServer) -> None:
     for number in range(5):
         await server.json("POST", WORKLOADS, workload(f"w{number}"))
     watch = await server.watch(WORKLOADS)
@@ -248,7 +258,7 @@ async def test_lines_that_are_ready_can_be_taken_together(server: Server) -> Non
 
 
 def test_a_watch_ends_after_its_timeout() -> None:
-    async def scenario(server: Server) -> None:
+    async def scenario(server: InProcessServer) -> None:
         loop = asyncio.get_running_loop()
         start = loop.time()
         watch = await server.watch(WORKLOADS, timeoutSeconds="7")
@@ -259,7 +269,7 @@ def test_a_watch_ends_after_its_timeout() -> None:
 
 
 def test_a_watch_without_a_timeout_ends_within_the_hour() -> None:
-    async def scenario(server: Server) -> None:
+    async def scenario(server: InProcessServer) -> None:
         start = asyncio.get_running_loop().time()
         await (await server.watch(WORKLOADS)).rest_in(100_000)
         assert 1800 <= asyncio.get_running_loop().time() - start <= 3600
@@ -268,7 +278,7 @@ def test_a_watch_without_a_timeout_ends_within_the_hour() -> None:
 
 
 def test_bookmarks_come_twice_a_minute_and_before_the_end_with_the_newest_version() -> None:
-    async def scenario(server: Server) -> None:
+    async def scenario(server: InProcessServer) -> None:
         watch = await server.watch(WORKLOADS, timeoutSeconds="75", allowWatchBookmarks="true")
         kind, mark = await watch.next_in(31)
         assert (kind, mark["metadata"]["resourceVersion"]) == ("BOOKMARK", version(server))
@@ -283,7 +293,7 @@ def test_bookmarks_come_twice_a_minute_and_before_the_end_with_the_newest_versio
 
 
 def test_no_bookmarks_for_those_who_did_not_ask() -> None:
-    async def scenario(server: Server) -> None:
+    async def scenario(server: InProcessServer) -> None:
         assert await (await server.watch(WORKLOADS, timeoutSeconds="500")).rest_in(600) == []
 
     in_virtual_time(scenario)
@@ -292,7 +302,7 @@ def test_no_bookmarks_for_those_who_did_not_ask() -> None:
 def test_an_event_is_never_behind_a_bookmark_of_its_version() -> None:
     """Writes land at every moment around the bookmark; resuming at it must lose none."""
 
-    async def scenario(server: Server) -> None:
+    async def scenario(server: InProcessServer) -> None:
         await server.json("POST", WORKLOADS, workload())
         watch = await server.watch(WORKLOADS, timeoutSeconds="200", allowWatchBookmarks="true")
         seen: list[int] = []
@@ -320,7 +330,7 @@ def test_an_event_is_never_behind_a_bookmark_of_its_version() -> None:
         run_virtual(Random(seed), main)
 
 
-def version(server: Server) -> str:
+def version(server: InProcessServer) -> str:
     return str(server.store.version("platform"))
 
 

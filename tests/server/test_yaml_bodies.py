@@ -13,7 +13,7 @@ from datum_compute.api.errors import BadRequest, RequestEntityTooLarge
 from datum_compute.api.http import YAML
 from datum_compute.api.meta.codec import decode
 from datum_compute.server.encoding.body import YAML_BYTES_MAX, YAML_VALUES_MAX, decode_yaml
-from tests.server.running_server import WORKLOADS, Server, workload
+from testkit.api_server.running_server import WORKLOADS, InProcessServer, workload
 
 HEADERS = {"content-type": YAML}
 
@@ -164,7 +164,7 @@ def test_any_bytes_are_read_or_refused(body: bytes) -> None:
         assert error.message  # noqa: PT017
 
 
-async def test_objects_are_created_and_updated_from_yaml(server: Server) -> None:
+async def test_objects_are_created_and_updated_from_yaml(server: InProcessServer) -> None:
     body = yaml.safe_dump(workload()).encode()
     created = await server.json("POST", WORKLOADS, body, headers=HEADERS)
     created["metadata"]["labels"] = {"a": "1"}
@@ -174,7 +174,7 @@ async def test_objects_are_created_and_updated_from_yaml(server: Server) -> None
 
 
 async def test_unknown_fields_of_yaml_are_reported_and_doubled_ones_refused(
-    server: Server,
+    server: InProcessServer,
 ) -> None:
     body = yaml.safe_dump({**workload(), "colour": "blue"}).encode()
     options = {"fieldValidation": "Strict"}

@@ -16,7 +16,7 @@ from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for
 from datum_compute.runtime.worker import instrument
 from datum_compute.telemetry.context import RECONCILE, REQUEST_ID
 from datum_compute.telemetry.logs import configure_logging
-from tests.server.running_server import running_server
+from testkit.api_server.running_server import running_server
 
 log = logging.getLogger("datum_compute.test")
 EVIL = "name\n2026-01-01T00:00:00.000Z INFO root: all is well\x1b[2J\x9b1m\r\u202e\u2028\x7f\x00"

@@ -21,7 +21,7 @@ from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for
 from datum_compute.runtime.worker import instrument
 from datum_compute.telemetry.context import TRACEPARENT, Tracer
 from datum_compute.telemetry.otel import otel_tracer
-from tests.server.running_server import TOKEN, Server, running_server
+from testkit.api_server.running_server import TOKEN, InProcessServer, running_server
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
@@ -44,7 +44,7 @@ class Collected:
         self._exporter.clear()
 
 
-def client_of(server: Server) -> Client:
+def client_of(server: InProcessServer) -> Client:
     transport = InProcessTransport(server.api.dispatch)
     return Client(transport, prefix=path_prefix(HUB), token=TOKEN, agent="test")
 

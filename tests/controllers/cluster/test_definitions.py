@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from datum_compute.api.meta.codec import JsonObject
+from testkit.api_server.definitions import (
+    DEFINITIONS,
+    WIDGETS,
+    conditions,
+    definition,
+    version,
+    widget,
+)
 from tests.controllers.cluster_fixture import ClusterFixture, owner, with_cluster_controllers
-from tests.server.definitions import DEFINITIONS, WIDGETS, conditions, definition, version, widget
 
 CRD = f"{DEFINITIONS}/widgets.example.com"
 HELD = ["example.com/hold"]

@@ -6,11 +6,11 @@ import pytest
 
 from datum_compute.server.http import connection
 from datum_compute.server.http import server as port
-from tests.server.running_server import Server, running_server
+from testkit.api_server.running_server import InProcessServer, running_server
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Server]:
+async def server() -> AsyncIterator[InProcessServer]:
     async with running_server() as running:
         yield running
 

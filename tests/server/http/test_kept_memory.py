@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import pytest
 
 from datum_compute.server.http.request_parser import BODY_BYTES_MAX, HEADERS_MAX, RequestParser
+from testkit.api_server.running_server import WORKLOADS, InProcessServer
 from tests.server.http.wire import Wire, front_of, request
-from tests.server.running_server import WORKLOADS, Server
 
 KEPT_BYTES_MAX = 32 * 1024
 
@@ -96,14 +96,14 @@ def test_headers_above_the_limit_are_not_kept() -> None:
     assert found[0] <= KEPT_BYTES_MAX
 
 
-async def test_a_request_with_too_many_headers_gets_431(server: Server) -> None:
+async def test_a_request_with_too_many_headers_gets_431(server: InProcessServer) -> None:
     wire = Wire(front_of(server))
     wire.send(request(headers={f"X-{number}": "x" for number in range(HEADERS_MAX)}))
     answer = await wire.answer()
     assert (answer.status, answer.reason) == (431, "RequestHeaderFieldsTooLarge")
 
 
-async def test_a_watch_reads_no_body_of_the_next_request(server: Server) -> None:
+async def test_a_watch_reads_no_body_of_the_next_request(server: InProcessServer) -> None:
     wire = Wire(front_of(server))
     wire.send(request(target=f"{WORKLOADS}?watch=1"))
     await wire.settled()

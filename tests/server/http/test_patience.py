@@ -10,14 +10,14 @@ from typing import Any
 from datum_compute.api.meta.codec import encode
 from datum_compute.server.http.connection import BODY_S, HEAD_S, IDLE_S, SEND_S
 from datum_compute.server.http.server import STOP_S
+from testkit.api_server.running_server import WORKLOADS, InProcessServer, running_server, workload
 from testkit.sim.loop import run_virtual
 from tests.server.http.wire import Wire, front_of, request
-from tests.server.running_server import WORKLOADS, Server, running_server, workload
 
 MARGIN_S = 2.5
 
 
-def virtual(scenario: Callable[[Server], Coroutine[Any, Any, None]]) -> None:
+def virtual(scenario: Callable[[InProcessServer], Coroutine[Any, Any, None]]) -> None:
     async def main(_: object) -> None:
         async with running_server() as server:
             await scenario(server)
@@ -34,14 +34,14 @@ async def ends_after(wire: Wire, seconds: float) -> bool:
 
 
 def test_a_connection_without_a_request_ends() -> None:
-    async def scenario(server: Server) -> None:
+    async def scenario(server: InProcessServer) -> None:
         assert await ends_after(Wire(front_of(server)), HEAD_S)
 
     virtual(scenario)
 
 
 def test_a_head_that_drips_in_ends() -> None:
-    async def scenario(server: Server) -> None:
+    async def scenario(server: InProcessServer) -> None:
         wire = Wire(front_of(server))
         wire.send(b"GET /version HTTP/1.1\r\n")
         for _ in range(10):
@@ -54,7 +54,7 @@ def test_a_head_that_drips_in_ends() -> None:
 
 
 def test_an_idle_connection_ends_but_not_sooner_than_clients_expect() -> None:
-    async def scenario(server: Server) -> None:
+    async def scenario(server: InProcessServer) -> None:
         wire = Wire(front_of(server))
         for number in range(2):
             wire.send(request(target="/version"))
@@ -68,7 +68,7 @@ def test_an_idle_connection_ends_but_not_sooner_than_clients_expect() -> None:
 
 
 def test_a_body_that_never_comes_is_given_up() -> None:
-    async def scenario(server: Server) -> None:
+    async def scenario(server: InProcessServer) -> None:
         wire = Wire(front_of(server))
         wire.send(request("POST", headers={"Content-Length": "1000"}) + b"{")
         for _ in range(10):
@@ -83,7 +83,7 @@ def test_a_body_that_never_comes_is_given_up() -> None:
 
 
 def test_a_client_that_takes_nothing_is_given_up() -> None:
-    async def scenario(server: Server) -> None:
+    async def scenario(server: InProcessServer) -> None:
         for target in ("/version", f"{WORKLOADS}?watch=1"):
             wire = Wire(front_of(server))
             wire.takes = False
@@ -96,7 +96,7 @@ def test_a_client_that_takes_nothing_is_given_up() -> None:
 
 
 def test_a_watch_and_a_slow_write_have_all_the_time_they_need() -> None:
-    async def scenario(server: Server) -> None:
+    async def scenario(server: InProcessServer) -> None:
         front = front_of(server)
         watching, writing = Wire(front), Wire(front)
         watching.send(request(target=f"{WORKLOADS}?watch=1"))
@@ -114,7 +114,7 @@ def test_a_watch_and_a_slow_write_have_all_the_time_they_need() -> None:
 
 
 def test_a_refused_client_may_finish_its_sentence() -> None:
-    async def scenario(server: Server) -> None:
+    async def scenario(server: InProcessServer) -> None:
         wire = Wire(front_of(server))
         wire.send(b"nonsense\r\n\r\n")
         assert (await wire.answer()).status == 400
@@ -128,7 +128,7 @@ def test_a_refused_client_may_finish_its_sentence() -> None:
 
 
 def test_stopping_answers_what_is_under_way_and_waits_for_nobody_else() -> None:
-    async def scenario(server: Server) -> None:
+    async def scenario(server: InProcessServer) -> None:
         front = front_of(server)
         idle, writing, hanging = Wire(front), Wire(front), Wire(front)
         hanging.takes = False
@@ -150,7 +150,7 @@ def test_stopping_answers_what_is_under_way_and_waits_for_nobody_else() -> None:
 
 
 def test_stopping_ends_in_time_whatever_clients_do() -> None:
-    async def scenario(server: Server) -> None:
+    async def scenario(server: InProcessServer) -> None:
         front = front_of(server)
         wire = Wire(front)
         server.journal.held = True

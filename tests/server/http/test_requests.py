@@ -9,13 +9,13 @@ import pytest
 
 from datum_compute.api.meta.codec import decode, encode
 from datum_compute.server.http.request_parser import BODY_BYTES_MAX, HEAD_BYTES_MAX
+from testkit.api_server.running_server import WORKLOADS, InProcessServer, workload
 from tests.server.http.wire import Answer, Wire, chunked, front_of, request
-from tests.server.running_server import WORKLOADS, Server, workload
 
 pytestmark = pytest.mark.usefixtures("short_linger")
 
 
-async def asked(server: Server, *sent: bytes) -> Answer:
+async def asked(server: InProcessServer, *sent: bytes) -> Answer:
     wire = Wire(front_of(server))
     for part in sent:
         wire.send(part)
@@ -25,7 +25,7 @@ async def asked(server: Server, *sent: bytes) -> Answer:
 CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
 
 
-async def test_a_request_and_its_answer(server: Server) -> None:
+async def test_a_request_and_its_answer(server: InProcessServer) -> None:
     sent = request("POST", body=encode(workload()))
     created = await asked(server, *(sent[i : i + 7] for i in range(0, len(sent), 7)))
     assert created.status == 201
@@ -36,7 +36,7 @@ async def test_a_request_and_its_answer(server: Server) -> None:
     assert decode(created.body)["metadata"]["name"] == "web"
 
 
-async def test_a_body_in_chunks_with_trailers_is_read(server: Server) -> None:
+async def test_a_body_in_chunks_with_trailers_is_read(server: InProcessServer) -> None:
     body = encode(workload())
     sent = chunked(body[:10], body[10:])[:-2] + b"Authorization: Bearer other\r\n\r\n"
     head = request("POST", headers={"Transfer-Encoding": "chunked"})
@@ -44,7 +44,9 @@ async def test_a_body_in_chunks_with_trailers_is_read(server: Server) -> None:
     assert created.status == 201
 
 
-async def test_requests_that_are_sent_together_are_answered_in_order(server: Server) -> None:
+async def test_requests_that_are_sent_together_are_answered_in_order(
+    server: InProcessServer,
+) -> None:
     wire = Wire(front_of(server))
     posts = [request("POST", body=encode(workload(f"w{number}"))) for number in range(20)]
     reads = [request(target=f"{WORKLOADS}/w{number}") for number in range(20)]
@@ -57,7 +59,9 @@ async def test_requests_that_are_sent_together_are_answered_in_order(server: Ser
     assert not wire.is_closed()
 
 
-async def test_no_more_is_read_while_a_request_waits_for_the_one_before(server: Server) -> None:
+async def test_no_more_is_read_while_a_request_waits_for_the_one_before(
+    server: InProcessServer,
+) -> None:
     wire = Wire(front_of(server))
     server.journal.held = True
     wire.send(request("POST", body=encode(workload())))
@@ -73,7 +77,7 @@ async def test_no_more_is_read_while_a_request_waits_for_the_one_before(server: 
     assert wire.is_reading()
 
 
-async def test_a_client_that_takes_no_answers_gets_no_more(server: Server) -> None:
+async def test_a_client_that_takes_no_answers_gets_no_more(server: InProcessServer) -> None:
     wire = Wire(front_of(server))
     wire.takes = False
     wire.send(request(target="/version") * 3)
@@ -83,7 +87,9 @@ async def test_a_client_that_takes_no_answers_gets_no_more(server: Server) -> No
     assert (await wire.answer(2)).status == 200
 
 
-async def test_a_large_answer_goes_out_in_pieces_that_wait_for_the_client(server: Server) -> None:
+async def test_a_large_answer_goes_out_in_pieces_that_wait_for_the_client(
+    server: InProcessServer,
+) -> None:
     note = {"note": "x" * 200_000}
     for number in range(5):
         await server.json("POST", WORKLOADS, workload(f"w{number}", annotations=note))
@@ -98,7 +104,7 @@ async def test_a_large_answer_goes_out_in_pieces_that_wait_for_the_client(server
     assert (await wire.answer(1)).status == 200
 
 
-async def test_head_has_no_body_and_keeps_the_connection(server: Server) -> None:
+async def test_head_has_no_body_and_keeps_the_connection(server: InProcessServer) -> None:
     wire = Wire(front_of(server))
     wire.send(request(target="/version"))
     body = (await wire.answer()).body
@@ -122,7 +128,7 @@ async def test_head_has_no_body_and_keeps_the_connection(server: Server) -> None
     ],
 )
 async def test_the_connection_stays_or_ends_as_the_client_wants(
-    server: Server, version: str, headers: dict[str, str], closes: bool
+    server: InProcessServer, version: str, headers: dict[str, str], closes: bool
 ) -> None:
     wire = Wire(front_of(server))
     wire.send(request(target="/version", version=version, headers=headers))
@@ -131,7 +137,7 @@ async def test_the_connection_stays_or_ends_as_the_client_wants(
     assert (answer.headers.get("connection"), wire.closed) == ("close" if closes else None, closes)
 
 
-async def test_who_expects_a_go_ahead_gets_one_and_only_then(server: Server) -> None:
+async def test_who_expects_a_go_ahead_gets_one_and_only_then(server: InProcessServer) -> None:
     body = encode(workload())
     wire = Wire(front_of(server))
     head = request("POST", headers={"Content-Length": str(len(body)), "Expect": "100-continue"})
@@ -151,7 +157,9 @@ async def test_who_expects_a_go_ahead_gets_one_and_only_then(server: Server) -> 
     assert not refused.raw.startswith(b"HTTP/1.1 100")
 
 
-async def test_a_body_over_the_limit_is_413_whether_declared_or_not(server: Server) -> None:
+async def test_a_body_over_the_limit_is_413_whether_declared_or_not(
+    server: InProcessServer,
+) -> None:
     declared = request("POST", headers={"Content-Length": str(BODY_BYTES_MAX + 1)})
     half = b"x" * (BODY_BYTES_MAX // 2 + 1)
     framed = b"%x\r\n%b\r\n" % (len(half), half)
@@ -162,19 +170,19 @@ async def test_a_body_over_the_limit_is_413_whether_declared_or_not(server: Serv
         assert answer.headers["connection"] == "close"
 
 
-async def test_a_body_at_the_limit_is_read(server: Server) -> None:
+async def test_a_body_at_the_limit_is_read(server: InProcessServer) -> None:
     body = encode(workload()).ljust(BODY_BYTES_MAX)
     assert (await asked(server, request("POST", body=body))).status == 201
 
 
-async def test_a_body_in_very_many_chunks_is_read(server: Server) -> None:
+async def test_a_body_in_very_many_chunks_is_read(server: InProcessServer) -> None:
     body = encode(workload())
     parts = [body[i : i + 1] for i in range(len(body))]
     head = request("POST", headers={"Transfer-Encoding": "chunked"})
     assert (await asked(server, head + chunked(*parts))).status == 201
 
 
-async def test_trailers_that_never_end_are_cut_off(server: Server) -> None:
+async def test_trailers_that_never_end_are_cut_off(server: InProcessServer) -> None:
     wire = Wire(front_of(server))
     wire.send(request("POST", headers={"Transfer-Encoding": "chunked"}) + b"1\r\n{\r\n0\r\n")
     for _ in range(500):
@@ -182,7 +190,7 @@ async def test_trailers_that_never_end_are_cut_off(server: Server) -> None:
     assert (await wire.answer()).status == 413
 
 
-async def test_chunks_that_are_mostly_frame_end_somewhere(server: Server) -> None:
+async def test_chunks_that_are_mostly_frame_end_somewhere(server: InProcessServer) -> None:
     wire = Wire(front_of(server))
     wire.send(request("POST", headers={"Transfer-Encoding": "chunked"}) + b"1;x=")
     for _ in range(500):
@@ -191,7 +199,7 @@ async def test_chunks_that_are_mostly_frame_end_somewhere(server: Server) -> Non
 
 
 @pytest.mark.parametrize("length", ["x", "-1", "\u00b2", "9" * 5000, "1, 2", "0x1"])
-async def test_an_odd_content_length_is_refused(server: Server, length: str) -> None:
+async def test_an_odd_content_length_is_refused(server: InProcessServer, length: str) -> None:
     assert (await asked(server, request("POST", headers={"Content-Length": length}))).status in (
         400,
         413,
@@ -236,7 +244,7 @@ async def test_an_odd_content_length_is_refused(server: Server, length: str) -> 
         b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     ],
 )
-async def test_what_is_not_http_is_400_and_the_end(server: Server, sent: bytes) -> None:
+async def test_what_is_not_http_is_400_and_the_end(server: InProcessServer, sent: bytes) -> None:
     wire = Wire(front_of(server))
     wire.send(request(target="/version"))
     wire.send(sent)
@@ -250,7 +258,7 @@ async def test_what_is_not_http_is_400_and_the_end(server: Server, sent: bytes) 
 
 @pytest.mark.parametrize("encoding", ["gzip, chunked", "chunked;q=1, chunked", "deflate,chunked"])
 async def test_an_encoding_other_than_chunked_is_501_and_the_end(
-    server: Server, encoding: str
+    server: InProcessServer, encoding: str
 ) -> None:
     head = f"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: {encoding}\r\n\r\n"
     wire = Wire(front_of(server))
@@ -261,11 +269,11 @@ async def test_an_encoding_other_than_chunked_is_501_and_the_end(
     assert len(wire.answers) == 1
 
 
-async def test_a_client_of_http_1_0_needs_no_host(server: Server) -> None:
+async def test_a_client_of_http_1_0_needs_no_host(server: InProcessServer) -> None:
     assert (await asked(server, b"GET /version HTTP/1.0\r\n\r\n")).status == 200
 
 
-async def test_what_is_wrong_is_told_after_the_answers_before_it(server: Server) -> None:
+async def test_what_is_wrong_is_told_after_the_answers_before_it(server: InProcessServer) -> None:
     wire = Wire(front_of(server))
     wire.send(request("POST", body=encode(workload())) + request() + b"nonsense\r\n\r\n")
     await wire.answer(2)
@@ -282,7 +290,7 @@ async def test_what_is_wrong_is_told_after_the_answers_before_it(server: Server)
         ("&".join(["a=b"] * 200), 400),
     ],
 )
-async def test_odd_queries_are_answered(server: Server, query: str, status: int) -> None:
+async def test_odd_queries_are_answered(server: InProcessServer, query: str, status: int) -> None:
     assert (await asked(server, request(target=f"{WORKLOADS}?{query}"))).status == status
 
 
@@ -298,11 +306,11 @@ async def test_odd_queries_are_answered(server: Server, query: str, status: int)
         ("//version", 404),
     ],
 )
-async def test_odd_paths_are_answered(server: Server, target: str, status: int) -> None:
+async def test_odd_paths_are_answered(server: InProcessServer, target: str, status: int) -> None:
     assert (await asked(server, request(target=target))).status == status
 
 
-async def test_headers_are_limited_and_some_may_stand_only_once(server: Server) -> None:
+async def test_headers_are_limited_and_some_may_stand_only_once(server: InProcessServer) -> None:
     refused = await asked(server, request(headers={"X-Long": "x" * HEAD_BYTES_MAX}))
     assert refused.status == 431
     assert b"headers are larger" in refused.body
@@ -317,7 +325,7 @@ async def test_headers_are_limited_and_some_may_stand_only_once(server: Server) 
         assert b"more than once" in refused.body
 
 
-async def test_headers_that_never_end_are_cut_off(server: Server) -> None:
+async def test_headers_that_never_end_are_cut_off(server: InProcessServer) -> None:
     wire = Wire(front_of(server))
     wire.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Long: ")
     for _ in range(9):
@@ -326,14 +334,16 @@ async def test_headers_that_never_end_are_cut_off(server: Server) -> None:
     await wire.end()
 
 
-async def test_repeated_groups_are_all_taken(server: Server) -> None:
+async def test_repeated_groups_are_all_taken(server: InProcessServer) -> None:
     one = request(headers={"Impersonate-User": "ann", "Impersonate-Group": "a,b"})
     both = one[:-2] + b"impersonate-group: system:masters\r\n\r\n"
     assert (await asked(server, both)).status == 200
     assert (await asked(server, one)).status == 403
 
 
-async def test_a_head_is_never_taken_for_that_of_the_request_before(server: Server) -> None:
+async def test_a_head_is_never_taken_for_that_of_the_request_before(
+    server: InProcessServer,
+) -> None:
     wire = Wire(front_of(server))
     wire.send(request())
     wire.send(request(headers={"Authorization": "Bearer wrong"}))
@@ -342,7 +352,7 @@ async def test_a_head_is_never_taken_for_that_of_the_request_before(server: Serv
     assert [answer.status for answer in wire.answers] == [200, 401, 404]
 
 
-async def test_a_client_that_leaves_in_the_middle_gets_no_answer(server: Server) -> None:
+async def test_a_client_that_leaves_in_the_middle_gets_no_answer(server: InProcessServer) -> None:
     wire = Wire(front_of(server))
     wire.send(request("POST", headers={"Content-Length": "10"}) + b"{")
     wire.connection.connection_lost(None)
@@ -350,7 +360,7 @@ async def test_a_client_that_leaves_in_the_middle_gets_no_answer(server: Server)
     assert wire.raw == b""
 
 
-async def test_a_write_goes_on_when_its_client_has_gone(server: Server) -> None:
+async def test_a_write_goes_on_when_its_client_has_gone(server: InProcessServer) -> None:
     wire = Wire(front_of(server))
     server.journal.held = True
     wire.send(request("POST", body=encode(workload())))
@@ -368,7 +378,7 @@ async def test_a_write_goes_on_when_its_client_has_gone(server: Server) -> None:
     assert wire.raw == b""
 
 
-async def test_damaged_requests_never_harm(server: Server) -> None:
+async def test_damaged_requests_never_harm(server: InProcessServer) -> None:
     """No bytes whatever give a 5xx but 501, an exception or an answer too many."""
     random = Random(7)
     body = encode(workload())

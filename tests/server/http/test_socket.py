@@ -19,15 +19,21 @@ from datum_compute.api.meta.codec import JsonObject, decode
 from datum_compute.app.certificates import ensure_certificate
 from datum_compute.server.http.listen import api_tls_context, bind_listener
 from datum_compute.server.http.server import HttpServer
+from testkit.api_server.running_server import (
+    TOKEN,
+    WORKLOADS,
+    InProcessServer,
+    running_server,
+    workload,
+)
 from tests.server.http.wire import front_of
-from tests.server.running_server import TOKEN, WORKLOADS, Server, running_server, workload
 
 ENOUGH_S = 30
 
 
 @dataclass
 class Port:
-    server: Server
+    server: InProcessServer
     session: aiohttp.ClientSession
     front: HttpServer
     address: str

@@ -24,10 +24,16 @@ from datum_compute.server.http.send_budget import PortLimits
 from datum_compute.server.http.server import HttpServer
 from datum_compute.server.verbs.event_encoder import WatchEventEncoder
 from datum_compute.store.records import Record
+from testkit.api_server.granting import ANN, grant, rule, server_with_ann
+from testkit.api_server.running_server import (
+    START_S,
+    WORKLOADS,
+    InProcessServer,
+    running_server,
+    workload,
+)
 from testkit.sim.loop import run_virtual
-from tests.server.granting import ANN, grant, rule, server_with_ann
 from tests.server.http.wire import Wire, request
-from tests.server.running_server import START_S, WORKLOADS, Server, running_server, workload
 
 NOTE = {"note": "x" * 10_000}
 OBJECTS = 20
@@ -36,7 +42,7 @@ BLOCKED_BYTES = TLS_BUFFER_BYTES + STREAM_CHUNKS_BYTES + 12_000
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Server]:
+async def server() -> AsyncIterator[InProcessServer]:
     """Ann may read workloads, of which there are some."""
     async with server_with_ann() as running:
         await grant(running, rule("get list watch", "workloads"))
@@ -49,7 +55,7 @@ def of_ann(target: str) -> bytes:
     return request(target=target, headers={"Authorization": f"Bearer {ANN}"})
 
 
-def front_with(server: Server, **limits: int) -> HttpServer:
+def front_with(server: InProcessServer, **limits: int) -> HttpServer:
     return HttpServer(server.api.dispatch, lambda: START_S, PortLimits(**limits))
 
 
@@ -64,7 +70,7 @@ async def unread(front: HttpServer, count: int, data: bytes) -> list[Wire]:
     return wires
 
 
-async def test_a_watch_makes_no_more_events_than_its_client_takes(server: Server) -> None:
+async def test_a_watch_makes_no_more_events_than_its_client_takes(server: InProcessServer) -> None:
     front = front_with(server)
     (wire,) = await unread(front, 1, of_ann(f"{WORKLOADS}?watch=1"))
     assert server.api.event_encoder.encoded == 0  # the headers alone fill the buffer
@@ -80,7 +86,7 @@ async def test_a_watch_makes_no_more_events_than_its_client_takes(server: Server
 
 
 async def test_unread_watches_of_a_user_stay_below_its_limit_and_the_slowest_are_closed(
-    server: Server,
+    server: InProcessServer,
 ) -> None:
     limit = 5 * BLOCKED_BYTES
     front = front_with(server, unsent_bytes_per_user_max=limit)
@@ -101,7 +107,9 @@ async def test_unread_watches_of_a_user_stay_below_its_limit_and_the_slowest_are
     assert len(server.api.watches) == closed.count(False)
 
 
-async def test_a_flood_of_one_user_does_not_close_the_watch_of_another(server: Server) -> None:
+async def test_a_flood_of_one_user_does_not_close_the_watch_of_another(
+    server: InProcessServer,
+) -> None:
     front = front_with(server, unsent_bytes_max=4 * BLOCKED_BYTES)
     (other,) = await unread(front, 1, request(target=f"{WORKLOADS}?watch=1"))
     await unread(front, 10, of_ann(f"{WORKLOADS}?watch=1"))
@@ -110,7 +118,7 @@ async def test_a_flood_of_one_user_does_not_close_the_watch_of_another(server: S
     assert front.metrics.closed_count("watch", "send-buffer-total") > 0
 
 
-async def test_an_unread_list_holds_no_copy_of_its_objects(server: Server) -> None:
+async def test_an_unread_list_holds_no_copy_of_its_objects(server: InProcessServer) -> None:
     for number in range(OBJECTS, 40):
         await server.json("POST", WORKLOADS, workload(f"w{number}", annotations=NOTE))
     front = front_with(server)
@@ -141,7 +149,7 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 LARGE_BYTES = 900_000
 
 
-async def put_large(server: Server, name: str, size_bytes: int = LARGE_BYTES) -> None:
+async def put_large(server: InProcessServer, name: str, size_bytes: int = LARGE_BYTES) -> None:
     body: JsonObject = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
     await server.json("POST", CONFIG_MAPS, body | {"data": {"a": "x" * size_bytes}})
 
@@ -174,7 +182,7 @@ class LineLog:
 
 @pytest.mark.parametrize("small_first", [False, True])
 async def test_unread_watches_share_one_copy_of_a_large_object(
-    server: Server, monkeypatch: pytest.MonkeyPatch, small_first: bool
+    server: InProcessServer, monkeypatch: pytest.MonkeyPatch, small_first: bool
 ) -> None:
     if small_first:
         await put_large(server, "a", 10)
@@ -206,7 +214,7 @@ async def test_unread_watches_share_one_copy_of_a_large_object(
 
 
 async def test_a_watch_keeps_no_line_that_its_client_has_read(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    server: InProcessServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = LineLog(monkeypatch)
     await put_large(server, "large")
@@ -223,7 +231,7 @@ async def test_a_watch_keeps_no_line_that_its_client_has_read(
 
 
 async def test_old_versions_of_a_large_object_count_for_the_watches_that_hold_them(
-    server: Server,
+    server: InProcessServer,
 ) -> None:
     await put_large(server, "large")
     limit = 4 * (LARGE_BYTES + BLOCKED_BYTES)
@@ -240,7 +248,9 @@ async def test_old_versions_of_a_large_object_count_for_the_watches_that_hold_th
     assert front.budget.total_bytes > 4 * LARGE_BYTES
 
 
-async def test_the_line_of_a_closed_watch_counts_for_another_that_holds_it(server: Server) -> None:
+async def test_the_line_of_a_closed_watch_counts_for_another_that_holds_it(
+    server: InProcessServer,
+) -> None:
     await put_large(server, "large")
     front = front_with(server)
     wires = await open_blocked_watches(front, 3, f"{CONFIG_MAPS}?watch=1")
@@ -310,7 +320,9 @@ async def test_a_connection_closes_after_its_client_has_read_the_whole_body() ->
     assert (wire.answers[0].body, wire.aborted) == (body, False)
 
 
-async def test_an_unread_list_of_large_objects_holds_no_copy_of_them(server: Server) -> None:
+async def test_an_unread_list_of_large_objects_holds_no_copy_of_them(
+    server: InProcessServer,
+) -> None:
     for number in range(3):
         await put_large(server, f"large-{number}")
     front = front_with(server)

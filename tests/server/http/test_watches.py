@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 
 from datum_compute.api.meta.codec import decode
+from testkit.api_server.running_server import WORKLOADS, InProcessServer, workload
 from tests.server.http.wire import Wire, front_of, request
-from tests.server.running_server import WORKLOADS, Server, workload
 
 WATCH = request(target=f"{WORKLOADS}?watch=1")
 
 
 async def test_a_watch_sends_its_headers_at_once_and_ends_when_the_client_goes(
-    server: Server,
+    server: InProcessServer,
 ) -> None:
     await server.json("POST", WORKLOADS, workload("first"))
     wire = Wire(front_of(server))
@@ -29,7 +29,9 @@ async def test_a_watch_sends_its_headers_at_once_and_ends_when_the_client_goes(
     assert server.api.long_requests.waiting == 0
 
 
-async def test_a_client_that_knows_no_chunks_gets_lines_until_the_end(server: Server) -> None:
+async def test_a_client_that_knows_no_chunks_gets_lines_until_the_end(
+    server: InProcessServer,
+) -> None:
     await server.json("POST", WORKLOADS, workload("first"))
     wire = Wire(front_of(server))
     wire.send(request(target=f"{WORKLOADS}?watch=1", version="1.0"))
@@ -39,7 +41,7 @@ async def test_a_client_that_knows_no_chunks_gets_lines_until_the_end(server: Se
     await wire.end()
 
 
-async def test_many_first_events_go_out_in_few_chunks(server: Server) -> None:
+async def test_many_first_events_go_out_in_few_chunks(server: InProcessServer) -> None:
     for number in range(100):
         await server.json("POST", WORKLOADS, workload(f"w{number}"))
     wire = Wire(front_of(server))
@@ -48,7 +50,7 @@ async def test_many_first_events_go_out_in_few_chunks(server: Server) -> None:
     assert wire.raw.count(b"}\n\r\n") < 12
 
 
-async def test_closing_the_streams_completes_open_answers(server: Server) -> None:
+async def test_closing_the_streams_completes_open_answers(server: InProcessServer) -> None:
     wire = Wire(front_of(server))
     wire.send(WATCH)
     await wire.settled()
@@ -59,13 +61,15 @@ async def test_closing_the_streams_completes_open_answers(server: Server) -> Non
     assert (await wire.answer(1)).status == 503
 
 
-async def test_a_request_behind_a_watch_is_answered_after_it(server: Server) -> None:
+async def test_a_request_behind_a_watch_is_answered_after_it(server: InProcessServer) -> None:
     wire = Wire(front_of(server))
     wire.send(request(target=f"{WORKLOADS}?watch=1&timeoutSeconds=1") + request(target="/version"))
     assert (await wire.answer(1)).status == 200
 
 
-async def test_a_slow_client_holds_its_watch_back_and_misses_nothing(server: Server) -> None:
+async def test_a_slow_client_holds_its_watch_back_and_misses_nothing(
+    server: InProcessServer,
+) -> None:
     wire = Wire(front_of(server))
     wire.takes = False
     wire.send(WATCH)
@@ -79,7 +83,7 @@ async def test_a_slow_client_holds_its_watch_back_and_misses_nothing(server: Ser
     assert names == [f"w{number}" for number in range(5)]
 
 
-async def test_stopping_frees_a_watch_whose_client_does_not_read(server: Server) -> None:
+async def test_stopping_frees_a_watch_whose_client_does_not_read(server: InProcessServer) -> None:
     front = front_of(server)
     wire = Wire(front)
     wire.takes = False

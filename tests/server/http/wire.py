@@ -11,7 +11,7 @@ import httptools
 
 from datum_compute.api.meta.codec import decode
 from datum_compute.server.http.server import HttpServer
-from tests.server.running_server import START_S, TOKEN, WORKLOADS, Server
+from testkit.api_server.running_server import START_S, TOKEN, WORKLOADS, InProcessServer
 
 ENOUGH_S = 300.0
 
@@ -165,7 +165,7 @@ class Wire(asyncio.Transport):
             self.answers.pop()
 
 
-def front_of(server: Server) -> HttpServer:
+def front_of(server: InProcessServer) -> HttpServer:
     return HttpServer(server.api.dispatch, lambda: START_S)
 
 

@@ -13,7 +13,7 @@ Process = subprocess.Popen[bytes]
 
 
 @dataclass
-class Running:
+class ProcessGroup:
     """Processes that are started and stopped together, in start order; empty while down."""
 
     processes: list[Process] = field(default_factory=list)

@@ -12,7 +12,7 @@ from datum_compute.client.client import Client
 from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.planes.role_objects import ensure_roles
 from datum_compute.server.access.authentication import User
-from tests.server.running_server import TOKEN, Server, running_server
+from testkit.api_server.running_server import TOKEN, InProcessServer, running_server
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 GROUP = "rbac.authorization.k8s.io"
@@ -21,7 +21,7 @@ DEFAULT = "/namespaces/default"
 
 
 @asynccontextmanager
-async def server_with_ann(*groups: str, **more: Any) -> AsyncIterator[Server]:
+async def server_with_ann(*groups: str, **more: Any) -> AsyncIterator[InProcessServer]:
     """A server where ann may reach every plane and holds nothing yet."""
     users = {ANN: User("ann", groups, frozenset({"*"}))}
     async with running_server(users=users, **more) as server:
@@ -77,21 +77,23 @@ def cluster_binding(name: str, to: str, *subjects: JsonObject) -> JsonObject:
     return {**binding(name, to, *subjects), "kind": "ClusterRoleBinding"}
 
 
-async def grant(server: Server, *rules: JsonObject, prefix: str = "", name: str = "held") -> None:
+async def grant(
+    server: InProcessServer, *rules: JsonObject, prefix: str = "", name: str = "held"
+) -> None:
     """Give ann the rules on the whole plane."""
     await server.json("POST", f"{prefix}{RBAC}/clusterroles", cluster_role(name, *rules))
     bound = cluster_binding(name, name)
     await server.json("POST", f"{prefix}{RBAC}/clusterrolebindings", bound)
 
 
-async def grant_in(server: Server, *rules: JsonObject, name: str = "held") -> None:
+async def grant_in(server: InProcessServer, *rules: JsonObject, name: str = "held") -> None:
     """Give ann the rules in the namespace default of the platform plane."""
     await server.json("POST", f"{RBAC}{DEFAULT}/roles", role(name, *rules))
     bound = binding(name, name, of="Role")
     await server.json("POST", f"{RBAC}{DEFAULT}/rolebindings", bound)
 
 
-async def ensure_first_roles(server: Server, plane: str) -> None:
+async def ensure_first_roles(server: InProcessServer, plane: str) -> None:
     """The roles every plane starts with, as at bootstrap."""
     name = PlaneName(plane)
     transport = InProcessTransport(server.api.dispatch)

@@ -1,13 +1,15 @@
-"""Bodies that are expensive to decode."""
+"""Bodies that are expensive to decode, and long texts that caches must not keep."""
 
 from __future__ import annotations
 
 from datum_compute.api.http import PROTOBUF, Request
-from tests.hostile.request import HostileRequest, project_request
-from tests.server.running_server import WORKLOADS
+from testkit.api_server.running_server import WORKLOADS
+from testkit.hostile.request import HostileRequest, project_request
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
+_HEADER_CHARACTERS = 60_000
+_REPEATED = 60
 _TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 
 
@@ -80,5 +82,31 @@ REQUESTS = (
         ],
         status=413,
         mentions="more than 30000 fields",
+    ),
+    HostileRequest(
+        "Accept headers with 30,000 media types",
+        requests=lambda: [
+            project_request("GET", CONFIG_MAPS, accept="a," * (_HEADER_CHARACTERS // 2) + f"a/{n}")
+            for n in range(_REPEATED)
+        ],
+        status=406,
+        mentions="at most 4096 characters",
+    ),
+    HostileRequest(
+        "label keys of 1.4 MB",
+        requests=lambda: [
+            project_request(
+                "POST",
+                CONFIG_MAPS,
+                {
+                    "apiVersion": "v1",
+                    "kind": "ConfigMap",
+                    "metadata": {"name": "long", "labels": {f"{n}{'x' * 1_400_000}": "x"}},
+                },
+            )
+            for n in range(_REPEATED)
+        ],
+        status=422,
+        mentions="no more than 63 characters",
     ),
 )

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from tests.e2e.kubectl import Kubectl
+from testkit.processes.kubectl import Kubectl
 
 BIN = Path(sys.executable).parent
 COMMAND_S = 60

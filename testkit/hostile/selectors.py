@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.hostile.documents import CONFIG_MAPS
-from tests.hostile.request import HostileRequest, project_request
+from testkit.hostile.documents import CONFIG_MAPS
+from testkit.hostile.request import HostileRequest, project_request
 
 _SECRETS = "/api/v1/namespaces/default/secrets"
 

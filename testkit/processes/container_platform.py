@@ -6,8 +6,8 @@ import json
 import urllib.request
 from typing import Any
 
-from tests.containers.engine import TestEngine
-from tests.e2e.platform import LocalPlatform
+from testkit.processes.container_engine import TestEngine
+from testkit.processes.local_platform import LocalPlatform
 
 
 class Real(LocalPlatform):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from datum_compute.api.http import STRATEGIC_PATCH
-from tests.hostile.documents import CONFIG_MAPS
-from tests.hostile.request import HostileRequest, project_request
+from testkit.hostile.documents import CONFIG_MAPS
+from testkit.hostile.request import HostileRequest, project_request
 
 _MANY = 20_000
 _NO_OWNER = {"apiVersion": "", "kind": "", "name": "", "uid": ""}

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.kubectl import Kubectl
-from tests.e2e.platform import BIN, eventually
+from testkit.processes.kubectl import Kubectl
+from testkit.processes.local_platform import BIN, eventually
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 # A manager that was killed leaves a lease that the next one has to wait out.

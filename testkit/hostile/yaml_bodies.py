@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from datum_compute.api.http import APPLY_PATCH, YAML
-from tests.hostile.request import HostileRequest, project_request
-from tests.server.running_server import WORKLOADS
+from testkit.api_server.running_server import WORKLOADS
+from testkit.hostile.request import HostileRequest, project_request
 
 _SIZE = 1024 * 1024
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from datum_compute.api.meta.codec import JsonObject
-from tests.hostile.request import HostileRequest, project_request
-from tests.server.running_server import WORKLOADS, workload
+from testkit.api_server.running_server import WORKLOADS, workload
+from testkit.hostile.request import HostileRequest, project_request
 
 
 def _container(name: str, mentions: str, **fields: Any) -> HostileRequest:

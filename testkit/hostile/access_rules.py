@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from datum_compute.api.http import APPLY_PATCH, Request
 from datum_compute.api.meta.codec import JsonObject
-from tests.hostile.request import HostileRequest, project_request
-from tests.server.granting import DEFAULT, RBAC, binding, role, rule, user
+from testkit.api_server.granting import DEFAULT, RBAC, binding, role, rule, user
+from testkit.hostile.request import HostileRequest, project_request
 
 _ROLES, _BINDINGS = f"{RBAC}{DEFAULT}/roles", f"{RBAC}{DEFAULT}/rolebindings"
 _CONFIG_MAPS = f"/api/v1{DEFAULT}/configmaps"

@@ -24,7 +24,7 @@ from datum_compute.app.state_directory import private_directory
 from datum_compute.drivers.containers.driver import ContainersDriver
 from datum_compute.drivers.containers.engine import Engine
 from datum_compute.drivers.driver import DriverError, MachineState, Observation
-from tests.containers.engine import TestEngine
+from testkit.processes.container_engine import TestEngine
 
 ID = "ns/web-0/uid-1"
 WAIT_S = 30.0

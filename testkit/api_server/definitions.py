@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from datum_compute.api.meta.codec import JsonObject
-from tests.server.running_server import Server
+from testkit.api_server.running_server import InProcessServer
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WIDGETS = "/apis/example.com/v1/namespaces/default/widgets"
@@ -60,11 +60,11 @@ def widget(name: str = "w", spec: Any = None, **more: Any) -> JsonObject:
     return {**identity, "spec": {} if spec is None else spec, **more}
 
 
-async def define(server: Server, obj: JsonObject, prefix: str = "") -> JsonObject:
+async def define(server: InProcessServer, obj: JsonObject, prefix: str = "") -> JsonObject:
     return await server.json("POST", prefix + DEFINITIONS, obj)
 
 
-async def replace_definition(server: Server, obj: JsonObject) -> JsonObject:
+async def replace_definition(server: InProcessServer, obj: JsonObject) -> JsonObject:
     path = f"{DEFINITIONS}/{obj['metadata']['name']}"
     present = await server.json("GET", path)
     return await server.json("PUT", path, {**present, "spec": obj["spec"]})

@@ -82,7 +82,7 @@ class SteppedJournal:
 
 
 @dataclass
-class Server:
+class InProcessServer:
     store: Store
     api: ApiServer
     clock: Clock
@@ -183,7 +183,7 @@ async def running_server(
     users: Mapping[str, User] | None = None,
     is_ready: bool = True,
     **options: Any,
-) -> AsyncIterator[Server]:
+) -> AsyncIterator[InProcessServer]:
     """A server with an almost empty platform plane, a hub, a cell and a project; each with a
     namespace ``default`` and the locations of CITIES, except the cell. ``options`` are fields of
     the options of ApiServer."""
@@ -213,7 +213,7 @@ async def running_server(
         running = group.create_task(store.run())
         for plane in ("platform", "hub", "cell/dfw", "project/demo"):
             await store.create_plane(plane)
-        server = Server(store, api, clock, suffixes, journal)
+        server = InProcessServer(store, api, clock, suffixes, journal)
         for prefix in ("", "/planes/hub", PROJECT):
             await server.json("POST", f"{prefix}/api/v1/namespaces", namespace("default"))
             await give_cities(server, prefix)
@@ -230,7 +230,7 @@ def namespace(name: str, **metadata: Any) -> JsonObject:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, **metadata}}
 
 
-async def give_cities(server: Server, prefix: str, *cities: str) -> None:
+async def give_cities(server: InProcessServer, prefix: str, *cities: str) -> None:
     """Let the workloads of a plane run there."""
     for city in cities or CITIES:
         await server.json("POST", f"{prefix}{LOCATION_BINDINGS}", location_binding(city))

@@ -16,10 +16,10 @@ from datum_compute.api.planes import PlaneName
 from datum_compute.drivers.logs import PAGE_BYTES_MAX
 from datum_compute.planes.roles import admin_user
 from datum_compute.server.access.authentication import User
-from tests.hostile.logs import HostileLog, read_hostile_log
-from tests.hostile.request import PROJECT_TOKEN, HostileRequest
-from tests.server.granting import ensure_first_roles
-from tests.server.running_server import Server, running_server
+from testkit.api_server.granting import ensure_first_roles
+from testkit.api_server.running_server import InProcessServer, running_server
+from testkit.hostile.logs import HostileLog, read_hostile_log
+from testkit.hostile.request import PROJECT_TOKEN, HostileRequest
 
 BLOCKED_MAX_MS = 100.0
 GROWTH_MAX_MB = 64.0
@@ -67,7 +67,7 @@ async def measure_log_cost(hostile: HostileLog) -> Cost:
 
 
 @asynccontextmanager
-async def _project_server() -> AsyncIterator[Server]:
+async def _project_server() -> AsyncIterator[InProcessServer]:
     user = User(admin_user(PlaneName(_PLANE)), (), frozenset({_PLANE}))
     async with running_server(users={PROJECT_TOKEN: user}, work_clock=time.thread_time) as server:
         await ensure_first_roles(server, _PLANE)

@@ -8,8 +8,7 @@ from typing import Any
 
 from datum_compute.api.http import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Request
 from datum_compute.api.meta.codec import JsonObject
-from tests.hostile.request import HostileRequest, project_request
-from tests.server.definitions import (
+from testkit.api_server.definitions import (
     DEFINITIONS,
     WIDGETS,
     definition,
@@ -18,6 +17,7 @@ from tests.server.definitions import (
     widget,
     with_schema,
 )
+from testkit.hostile.request import HostileRequest, project_request
 
 TEXT: JsonObject = {"type": "string"}
 

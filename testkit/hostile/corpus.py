@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tests.hostile import (
+from testkit.hostile import (
     access_rules,
-    cache_keys,
     definitions,
     documents,
     json_patches,
@@ -13,11 +12,10 @@ from tests.hostile import (
     selectors,
     yaml_bodies,
 )
-from tests.hostile.request import HostileRequest
+from testkit.hostile.request import HostileRequest
 
 CORPUS: tuple[HostileRequest, ...] = (
     *access_rules.REQUESTS,
-    *cache_keys.REQUESTS,
     *definitions.REQUESTS,
     *documents.REQUESTS,
     *json_patches.REQUESTS,

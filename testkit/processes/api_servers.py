@@ -21,15 +21,16 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from datum_compute.app.certificates import ensure_certificate
 from datum_compute.server.http.listen import ServerCertificate
-from tests.e2e.kubectl import Kubectl
-from tests.e2e.platform import eventually
-from tests.kubernetes.assets import needed_assets
-from tests.kubernetes.programs import Process, Running, kill, started, stop
+from hack.kube_assets import found_assets
+from testkit.processes.kubectl import Kubectl
+from testkit.processes.local_platform import eventually
+from testkit.processes.programs import Process, ProcessGroup, kill, started, stop
 
 START_S = 90
 ADMIN_TOKEN = "administrator"
@@ -67,7 +68,7 @@ class RealPlane:
     certificate: ServerCertificate
     apiserver: list[str]
     controllers: list[str]
-    running: Running = field(default_factory=Running)
+    running: ProcessGroup = field(default_factory=ProcessGroup)
     started_s: list[float] = field(default_factory=list)
     ready_s: list[float] = field(default_factory=list)
 
@@ -330,3 +331,10 @@ def _signing_key(path: Path) -> Path:
     path.touch(mode=0o600)
     path.write_bytes(pem)
     return path
+
+
+def needed_assets() -> Path:
+    found = found_assets(os.environ)
+    if found is None:
+        pytest.fail("there are no real API servers to test with; build them: make kube-assets")
+    return found

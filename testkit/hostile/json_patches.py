@@ -7,8 +7,8 @@ from typing import Any
 
 from datum_compute.api.http import JSON_PATCH, Request
 from datum_compute.api.meta.codec import JsonObject
-from tests.hostile.request import HostileRequest, project_request
-from tests.server.definitions import DEFINITIONS, WIDGETS, objects, widget, with_schema
+from testkit.api_server.definitions import DEFINITIONS, WIDGETS, objects, widget, with_schema
+from testkit.hostile.request import HostileRequest, project_request
 
 _OPEN: JsonObject = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
