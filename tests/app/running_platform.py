@@ -1,5 +1,4 @@
-"""A platform with one project and the cells that a test names, in virtual time, over a disk that
-outlives it."""
+"""A platform with one project and the cells of a test, in virtual time, whose disk outlives it."""
 
 from __future__ import annotations
 
@@ -34,13 +33,13 @@ from datum_compute.store.journal import MemoryJournal
 from testkit.sim.loop import VirtualLoop, run_virtual
 
 FIRST = project_plane("first")
-# The disks of platforms that have just come up, and how many ids they took, by their cells: one
-# that was brought up before starts in a fraction of the time.
-_BROUGHT_UP: dict[tuple[PlaneName, ...], tuple[MemoryJournal, int]] = {}
+# Disks and id counters of platforms that have just started, by their cells. A platform that starts
+# from such a disk needs a fraction of the time.
+_STARTED: dict[tuple[PlaneName, ...], tuple[MemoryJournal, int]] = {}
 
 
 class Running:
-    """One platform over a disk; started as often as a test likes."""
+    """One platform with a disk. A test may start it several times."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self.loop = loop
@@ -77,7 +76,7 @@ class Running:
         await asyncio.wait([self.task])
 
     def client(self, plane: PlaneName) -> Client:
-        """As somebody who may do everything: these tests are not about rights."""
+        """Return a client with all permissions: these tests do not cover access control."""
         transport = InProcessTransport(partial(self.platform.server.dispatch_as, BOOTSTRAP))
         return Client(transport, prefix=path_prefix(plane), token="", agent="test")
 
@@ -87,7 +86,7 @@ class Running:
 
 
 async def create_project(running: Running, name: str) -> PlaneName:
-    """A project of the default organization, when its plane answers."""
+    """Create a project of the default organization, and wait until it is ready."""
     platform = running.client(PLATFORM)
     owner = ProjectOwner(kind="Organization", name="default")
     project = Project(metadata=ObjectMeta(name=name), spec=ProjectSpec(owner_ref=owner))
@@ -101,7 +100,7 @@ async def _is_ready(platform: Client, name: str) -> bool:
 
 
 async def request_access(running: Running, plane: PlaneName, phase: str = "Active") -> None:
-    """Ask for compute, and wait for this answer."""
+    """Request access to compute, and wait until the entitlement has this phase."""
     spec = ServiceEntitlementSpec(service_ref=LocalReference(name="compute"))
     entitlement = ServiceEntitlement(metadata=ObjectMeta(name="compute"), spec=spec)
     await running.client(plane).create(ENTITLEMENT, entitlement)
@@ -128,9 +127,9 @@ async def is_gone(client: Client, kind: KindInfo[Any], ref: Ref) -> bool:
 
 
 async def until(holds: Callable[[], Awaitable[bool]], within_s: float = 60.0) -> None:
-    """In virtual time."""
+    """Wait in virtual time."""
     async with asyncio.timeout(within_s):
-        while not await holds():  # noqa: ASYNC110 - what is waited for is in the API
+        while not await holds():  # noqa: ASYNC110 - the API has no event for it
             await asyncio.sleep(0.05)
 
 
@@ -145,11 +144,11 @@ def on_a_platform(
         running.stop_s = stop_s
         running.deprecation_grace_s = deprecation_grace_s
         running.machines = {cell: MachineTable() for cell in cells}
-        if cells in _BROUGHT_UP:
-            disk, running.ids = _BROUGHT_UP[cells]
+        if cells in _STARTED:
+            disk, running.ids = _STARTED[cells]
             running.disk = disk.copy()
         await running.start()
-        _BROUGHT_UP.setdefault(cells, (running.disk.copy(), running.ids))
+        _STARTED.setdefault(cells, (running.disk.copy(), running.ids))
         await test(running)
         await running.stop()
 

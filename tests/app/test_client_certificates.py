@@ -1,4 +1,4 @@
-"""Client certificates over the real TLS port: who gets in with one, and who never does."""
+"""Authentication by client certificates on the real TLS port."""
 
 from __future__ import annotations
 
@@ -77,27 +77,27 @@ async def port(tmp_path: Path) -> AsyncIterator[Port]:
             await front.stop()
 
 
-async def test_the_common_name_is_the_user_and_the_organisations_its_groups(port: Port) -> None:
+async def test_common_name_and_organizations_are_user_and_groups(port: Port) -> None:
     assert (await port.get(WORKLOADS, port.issued("dora", "devs", "others")))[0] == 200
     status, text = await port.get(WORKLOADS, port.issued("dora"))
     assert status == 403
     assert 'User \\"dora\\" cannot list' in text
 
 
-async def test_nobody_is_asked_for_a_certificate(port: Port) -> None:
+async def test_a_client_certificate_is_optional(port: Port) -> None:
     assert (await port.get("/healthz"))[0] == 200
     assert (await port.get(WORKLOADS))[0] == 401
     assert (await port.get(WORKLOADS, Authorization=f"Bearer {TOKEN}"))[0] == 200
 
 
-async def test_a_token_decides_alone_when_both_are_sent(port: Port) -> None:
+async def test_a_token_overrides_a_client_certificate(port: Port) -> None:
     shown = port.issued("dora", "devs")
     status, text = await port.get(WORKLOADS, shown, Authorization=f"Bearer {ANN}")
     assert (status, 'User \\"ann\\"' in text) == (403, True)
     assert (await port.get(WORKLOADS, shown, Authorization="Bearer wrong"))[0] == 401
 
 
-async def test_a_certificate_for_one_plane_reaches_no_other(port: Port) -> None:
+async def test_a_certificate_is_valid_for_its_plane_only(port: Port) -> None:
     shown = port.issued("boss", "system:masters", planes=[PlaneName("project/demo")])
     assert (await port.get(PROJECT + WORKLOADS, shown))[0] == 200
     assert (await port.get(WORKLOADS, shown))[0] == 403
@@ -109,7 +109,7 @@ async def refused(port: Port, shown: ClientCertificate) -> bool:
     return True  # the connection did not come about
 
 
-async def test_expired_foreign_and_server_certificates_never_get_in(
+async def test_expired_untrusted_and_server_certificates_are_rejected(
     port: Port, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     assert await refused(port, port.issued("dora", "devs", expired=True))
@@ -122,14 +122,16 @@ async def test_expired_foreign_and_server_certificates_never_get_in(
     assert not await refused(port, port.issued("dora", "devs"))
 
 
-async def test_an_open_connection_does_not_outlive_its_certificate(port: Port) -> None:
+async def test_requests_on_an_open_connection_fail_after_the_certificate_expires(
+    port: Port,
+) -> None:
     shown = port.issued("dora", "devs", lifetime=timedelta(hours=1))
     assert (await port.get(WORKLOADS, shown))[0] == 200
     port.server.clock.now_s += 3600
     assert (await port.get(WORKLOADS, shown))[0] == 401
 
 
-async def test_headers_that_never_end_are_cut_off(port: Port) -> None:
+async def test_headers_beyond_the_limit_end_the_connection(port: Port) -> None:
     context = ssl.create_default_context(cafile=str(port.folder / "ca.crt"))
     host, _, number = port.address.removeprefix("https://").partition(":")
     reader, writer = await asyncio.open_connection(host, int(number), ssl=context)
@@ -143,7 +145,7 @@ async def test_headers_that_never_end_are_cut_off(port: Port) -> None:
     writer.close()
 
 
-async def test_a_large_body_is_no_large_header(port: Port) -> None:
+async def test_a_large_body_does_not_count_as_headers(port: Port) -> None:
     context = ssl.create_default_context(cafile=str(port.folder / "ca.crt"))
     headers = {"Authorization": f"Bearer {TOKEN}"}
     async with aiohttp.ClientSession(port.address, headers=headers) as session:

@@ -1,5 +1,6 @@
-"""Projects share the platform: what many Workloads of one cost the Workload of another, in virtual
-time, from the create to an instance that is ready. Commits take time; nothing else does."""
+"""Many Workloads of one project delay a Workload of another by a limited factor, in virtual time.
+
+Only commits take time. The time is measured from the create request to an available Workload."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ FLOOD = 100
 
 
 class SlowDisk(MemoryJournal):
-    """A commit takes 2 ms and 0.1 ms for each write."""
+    """A commit takes 2 ms, and each write 0.1 ms."""
 
     async def append(self, batch: Sequence[Entry]) -> None:
         await asyncio.sleep(0.002 + 0.0001 * len(batch))
@@ -37,13 +38,13 @@ async def create(running: Running, plane: PlaneName, name: str) -> None:
     await running.client(plane).create_plain(WORKLOAD, web)
 
 
-async def until_ready_s(running: Running, plane: PlaneName, name: str) -> float:
-    """How long a Workload takes to be available."""
+async def measure_start_s(running: Running, plane: PlaneName, name: str) -> float:
+    """Return how long a Workload takes to become available."""
     client, begun_s = running.client(plane), running.loop.time()
     await create(running, plane, name)
 
     async with asyncio.timeout(300.0):
-        while not await _is_available(client, name):  # noqa: ASYNC110 - it is in the API
+        while not await _is_available(client, name):  # noqa: ASYNC110 - the API has no event for it
             await asyncio.sleep(0.005)
     return running.loop.time() - begun_s
 
@@ -53,7 +54,7 @@ async def _is_available(client: Client, name: str) -> bool:
     return is_true(found.status.conditions, "Available")
 
 
-def test_many_workloads_of_a_project_delay_that_of_another_at_most_twofold() -> None:
+def test_a_flood_of_workloads_at_most_doubles_the_start_time_in_another_project() -> None:
     found: list[float] = []
 
     async def story(running: Running) -> None:
@@ -64,15 +65,15 @@ def test_many_workloads_of_a_project_delay_that_of_another_at_most_twofold() -> 
         await running.start()
         second = await create_project(running, "second")
         await request_access(running, second)
-        await until_ready_s(running, second, "first")  # also makes the network
-        await until_ready_s(running, FIRST, "first")
+        await measure_start_s(running, second, "first")  # also creates the network
+        await measure_start_s(running, FIRST, "first")
         await asyncio.sleep(5)
-        found.append(await until_ready_s(running, second, "alone"))
+        found.append(await measure_start_s(running, second, "alone"))
         await asyncio.sleep(5)
         flood = [create(running, FIRST, f"w-{number}") for number in range(FLOOD)]
         await asyncio.gather(*flood)
         await asyncio.sleep(0.3)  # until it has reached the hub and the cell
-        found.append(await until_ready_s(running, second, "beside-a-flood"))
+        found.append(await measure_start_s(running, second, "beside-a-flood"))
         flooded = (await running.client(FIRST).list(WORKLOAD)).items
         ready = sum(is_true(workload.status.conditions, "Available") for workload in flooded)
         assert ready < FLOOD / 2, "the flood must still be there"

@@ -1,4 +1,4 @@
-"""Instance types on a whole platform: their status, and what their copies say."""
+"""Instance types on a whole platform: the status of the original and of copies in projects."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ OLD, NEW, TINY = Ref("", "d1-standard-1"), Ref("", "d1-standard-2"), Ref("", "ti
 DFW = cell_plane("dfw")
 
 
-def test_the_original_says_since_when_and_the_copy_follows() -> None:
+def test_the_copy_of_a_deprecated_type_follows_the_original() -> None:
     async def story(running: Running) -> None:
         platform, project = running.client(PLATFORM), running.client(FIRST)
         await project.create_plain(LOCATION_BINDING, location_binding("DFW"))
-        await project.create_plain(WORKLOAD, sized(OLD.name))
+        await project.create_plain(WORKLOAD, workload_of_type(OLD.name))
         lifecycle = {"phase": "Deprecated", "replacementInstanceType": NEW.name}
         await platform.patch(INSTANCE_TYPE, OLD, {"spec": {"lifecycle": lifecycle}})
         await asyncio.sleep(5)
-        told = await platform.get(INSTANCE_TYPE, OLD)
-        assert told.status.deprecated_at
-        assert reason(told) == "Valid"
+        original = await platform.get(INSTANCE_TYPE, OLD)
+        assert original.status.deprecated_at
+        assert ready_reason(original) == "Valid"
         copy = await project.get(INSTANCE_TYPE, OLD)
         assert copy.spec.lifecycle.phase == "Deprecated"
         assert copy.status.deprecated_at is None
@@ -44,18 +44,18 @@ def test_the_original_says_since_when_and_the_copy_follows() -> None:
         elsewhere = {"replacementInstanceType": "not-made-yet"}
         await platform.patch(INSTANCE_TYPE, OLD, {"spec": {"lifecycle": elsewhere}})
         await asyncio.sleep(5)
-        assert reason(await platform.get(INSTANCE_TYPE, OLD)) == "ReplacementNotFound"
+        assert ready_reason(await platform.get(INSTANCE_TYPE, OLD)) == "ReplacementNotFound"
 
     on_a_platform(story)
 
 
-def test_a_type_that_is_deleted_goes_from_projects_and_what_runs_keeps_its_size() -> None:
+def test_running_instances_keep_their_size_after_their_type_is_deleted() -> None:
     async def story(running: Running) -> None:
         platform, project = running.client(PLATFORM), running.client(FIRST)
         cell = running.client(DFW)
         await platform.create_plain(INSTANCE_TYPE, a_type(TINY.name))
         await asyncio.sleep(5)
-        await project.create_plain(WORKLOAD, sized(TINY.name))
+        await project.create_plain(WORKLOAD, workload_of_type(TINY.name))
         await asyncio.sleep(30)
         (before,) = (await cell.list(INSTANCE)).items
         for phase in ("Deprecated", "Disabled"):
@@ -69,8 +69,8 @@ def test_a_type_that_is_deleted_goes_from_projects_and_what_runs_keeps_its_size(
         (now,) = (await cell.list(INSTANCE)).items
         assert now.metadata.uid == before.metadata.uid
         assert now.status.resources == before.status.resources
-        told = (await project.get(WORKLOAD, WEB)).status.conditions
-        assert find_condition(told, "InstanceTypeDisabled") is not None
+        conditions = (await project.get(WORKLOAD, WEB)).status.conditions
+        assert find_condition(conditions, "InstanceTypeDisabled") is not None
         await project.patch(WORKLOAD, WEB, {"spec": {"paused": True}})
 
     on_a_platform(story, DFW, deprecation_grace_s=0.0)
@@ -85,13 +85,13 @@ def a_type(name: str) -> JsonObject:
     }
 
 
-def sized(size: str) -> JsonObject:
+def workload_of_type(size: str) -> JsonObject:
     made = workload(WEB.name, namespace=WEB.namespace)
     made["spec"]["template"]["spec"]["runtime"]["resources"] = {"instanceType": size}
     return made
 
 
-def reason(instance_type: InstanceType) -> str:
+def ready_reason(instance_type: InstanceType) -> str:
     ready = find_condition(instance_type.status.conditions, "Ready")
     assert ready is not None
     return ready.reason

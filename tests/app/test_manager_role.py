@@ -1,4 +1,4 @@
-"""The controllers work with exactly the role ``manager``: nothing they ask for is refused."""
+"""The role ``manager`` permits all requests of the controllers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def a_platform(loop: VirtualLoop, events: list[AuditEvent]) -> Platform:
     return Platform(layout, ports, MemoryJournal(), Credentials("manager", tokens), options)
 
 
-def test_a_workload_lives_and_dies_and_the_manager_is_never_refused() -> None:
+def test_no_request_of_the_manager_is_forbidden_during_the_life_of_a_workload() -> None:
     events: list[AuditEvent] = []
 
     async def story(loop: VirtualLoop) -> None:
@@ -55,7 +55,7 @@ def test_a_workload_lives_and_dies_and_the_manager_is_never_refused() -> None:
         status = (await user.get(WORKLOAD, Ref("default", "web"))).status
         assert status.ready_replicas == 2
         await user.create(NAMESPACE, Namespace(metadata=ObjectMeta(name="extra")))
-        await asyncio.sleep(1)  # what every namespace has is made first; a race would be refused
+        await asyncio.sleep(1)  # the default objects of a namespace are created first
         await user.delete(NAMESPACE, Ref("", "extra"))
         await user.delete(WORKLOAD, Ref("default", "web"))
         await asyncio.sleep(SETTLE_S)
@@ -69,7 +69,7 @@ def test_a_workload_lives_and_dies_and_the_manager_is_never_refused() -> None:
     assert [event for event in events if event.code in (401, 403)] == []
 
 
-def test_orphans_of_a_kind_that_users_defined_lose_their_owner() -> None:
+def test_orphans_of_a_custom_kind_lose_their_owner_reference() -> None:
     events: list[AuditEvent] = []
 
     async def story(loop: VirtualLoop) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from datum_compute.app.backup.archive import read_archive, write_archive
 from datum_compute.app.backup.restore import holding
-from tests.app.test_backup import archive_of
-from tests.app.test_restoring import begin, planes_in
+from tests.app.backup.test_backup import archive_of
+from tests.app.backup.test_restore import create_state, planes_in
 from tests.cli.runner import CliRunner
 
 
@@ -21,7 +21,7 @@ def cli(tmp_path: Path) -> CliRunner:
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
-    begin(tmp_path / "state", archive_of("web"))
+    create_state(tmp_path / "state", archive_of("web"))
     return tmp_path / "state"
 
 

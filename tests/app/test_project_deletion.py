@@ -1,4 +1,4 @@
-"""A project that is deleted leaves nothing behind: it is drained first."""
+"""A project is drained before it is deleted, and leaves no objects behind."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ REF = Ref("", "added")
 WEB = manifest(("added", "web"), Wanted("web:1", 2, ("DFW",)))
 
 
-def with_a_workload(test: Callable[[Running], Coroutine[Any, Any, None]]) -> None:
-    """A project that was added, with two machines that run; the first project has one."""
+def run_with_workloads(test: Callable[[Running], Coroutine[Any, Any, None]]) -> None:
+    """Run a test in a project with two running machines; the first project has one."""
 
     async def main(running: Running) -> None:
         await create_project(running, "added")
@@ -57,16 +57,16 @@ def with_a_workload(test: Callable[[Running], Coroutine[Any, Any, None]]) -> Non
     on_a_platform(main, CELL, stop_s=3.0)
 
 
-async def delete(running: Running) -> None:
+async def start_deletion(running: Running) -> None:
     await running.client(PLATFORM).delete(PROJECT, REF)
 
 
-async def gone(running: Running) -> None:
+async def wait_until_deleted(running: Running) -> None:
     await until(lambda: is_gone(running.client(PLATFORM), PROJECT, REF))
 
 
-async def nothing_is_left(running: Running) -> None:
-    """Of the project; the other one has what it had."""
+async def check_objects_are_deleted(running: Running) -> None:
+    """The deleted project has no objects left; those of the other project are unchanged."""
     places: tuple[tuple[PlaneName, KindInfo[Any]], ...] = (
         (HUB, DEPLOYMENT),
         (HUB, INSTANCE),
@@ -83,9 +83,9 @@ async def nothing_is_left(running: Running) -> None:
     assert (await running.client(FIRST).get(WORKLOAD, Ref("default", "web"))).metadata.uid
 
 
-def test_a_project_is_gone_only_when_its_machines_are_and_says_what_it_waits_for() -> None:
+def test_a_project_is_deleted_after_its_machines_and_shows_what_it_waits_for() -> None:
     async def story(running: Running) -> None:
-        await delete(running)
+        await start_deletion(running)
         await asyncio.sleep(2)
         project = await running.client(PLATFORM).get(PROJECT, REF)
         cleanup = find_condition(project.status.conditions, "ResourceCleanup")
@@ -97,47 +97,47 @@ def test_a_project_is_gone_only_when_its_machines_are_and_says_what_it_waits_for
         assert (ready.status, ready.reason) == ("False", "Deleting")
         held = (await running.client(ADDED).list(WORKLOAD)).items
         assert [workload.is_terminating for workload in held] == [True]
-        await gone(running)
+        await wait_until_deleted(running)
         with pytest.raises(ApiError, match="no plane"):
             await running.client(ADDED).list(NAMESPACE)
-        await nothing_is_left(running)
+        await check_objects_are_deleted(running)
 
-    with_a_workload(story)
+    run_with_workloads(story)
 
 
-def test_no_workload_comes_into_a_project_that_is_being_deleted() -> None:
+def test_no_workload_can_be_created_in_a_project_that_is_being_deleted() -> None:
     async def story(running: Running) -> None:
-        await delete(running)
+        await start_deletion(running)
         await asyncio.sleep(1)
         late = manifest(("added", "late"), Wanted("web:1", 1, ("DFW",)))
         with pytest.raises(ApiError, match="is ending"):
             await running.client(ADDED).create_plain(WORKLOAD, late)
-        await gone(running)
-        await nothing_is_left(running)
+        await wait_until_deleted(running)
+        await check_objects_are_deleted(running)
 
-    with_a_workload(story)
+    run_with_workloads(story)
 
 
-def test_a_deletion_goes_on_after_a_restart() -> None:
+def test_a_deletion_continues_after_a_restart() -> None:
     async def story(running: Running) -> None:
-        await delete(running)
+        await start_deletion(running)
         await asyncio.sleep(1)
         await running.stop()
         await running.start()
         assert (await running.client(ADDED).list(NAMESPACE)).items
-        await gone(running)
-        await nothing_is_left(running)
+        await wait_until_deleted(running)
+        await check_objects_are_deleted(running)
 
-    with_a_workload(story)
+    run_with_workloads(story)
 
 
-def test_a_project_of_the_same_name_is_a_new_one() -> None:
+def test_a_new_project_of_the_same_name_starts_empty() -> None:
     async def story(running: Running) -> None:
         before = await running.client(ADDED).get(NAMESPACE, Ref("", "default"))
-        await delete(running)
+        await start_deletion(running)
         with pytest.raises(AlreadyExists):
             await create_project(running, "added")
-        await gone(running)
+        await wait_until_deleted(running)
         await create_project(running, "added")
         added = running.client(ADDED)
         after = await added.get(NAMESPACE, Ref("", "default"))
@@ -150,18 +150,18 @@ def test_a_project_of_the_same_name_is_a_new_one() -> None:
         await asyncio.sleep(10)
         assert len(running.machines[CELL]) == 3
 
-    with_a_workload(story)
+    run_with_workloads(story)
 
 
-def test_a_project_goes_with_its_organization() -> None:
+def test_deleting_an_organization_deletes_its_projects() -> None:
     async def story(running: Running) -> None:
         assert await running.client(ADDED).get(NETWORK, Ref("default", "default"))
         await running.client(PLATFORM).delete(ORGANIZATION, Ref("", "default"))
-        await gone(running)
+        await wait_until_deleted(running)
         await asyncio.sleep(40)
         assert (await running.client(PLATFORM).list(PROJECT)).items == []
         names = [n.metadata.name for n in (await running.client(PLATFORM).list(NAMESPACE)).items]
         assert "organization-default" not in names
         assert not running.machines[CELL]
 
-    with_a_workload(story)
+    run_with_workloads(story)

@@ -1,4 +1,4 @@
-"""How the hub finds the gateway of a cell, and when a cell is silent for Karmada's sake."""
+"""The connection of the hub to the gateway of a cell, and the detection of Karmada."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def a_secret(**values: str) -> Secret:
     return Secret(metadata=ObjectMeta(name="dfw"), data=data)
 
 
-def test_it_is_where_the_cluster_says_with_its_own_authority() -> None:
+def test_the_gateway_address_and_authority_of_the_cluster_are_used() -> None:
     secret = a_secret(token="t", caBundle="of the API", gatewayCaBundle="of the gateway")
     found = gateway_connection_to(a_cluster(GATEWAY), secret)
     assert found is not None
@@ -32,13 +32,13 @@ def test_it_is_where_the_cluster_says_with_its_own_authority() -> None:
     assert (found.token, found.ca_pem) == ("t", b"of the gateway")
 
 
-def test_without_its_own_authority_that_of_the_api_counts() -> None:
+def test_the_authority_of_the_api_is_used_if_the_gateway_has_none() -> None:
     found = gateway_connection_to(a_cluster(GATEWAY), a_secret(token="t", caBundle="of the API"))
     assert found is not None
     assert found.ca_pem == b"of the API"
 
 
-def test_without_an_address_the_api_of_the_cell_is_asked() -> None:
+def test_the_address_of_the_api_is_used_if_the_gateway_has_none() -> None:
     found = gateway_connection_to(
         a_cluster(), a_secret(token="t", caBundle="x", gatewayCaBundle="y")
     )
@@ -46,13 +46,13 @@ def test_without_an_address_the_api_of_the_cell_is_asked() -> None:
     assert (found.server, found.ca_pem) == (API, b"x")
 
 
-def test_no_token_goes_over_an_open_line_or_to_nobody() -> None:
+def test_there_is_no_connection_without_tls_or_without_a_secret() -> None:
     assert gateway_connection_to(a_cluster("http://gateway.example"), a_secret(token="t")) is None
     assert gateway_connection_to(a_cluster(GATEWAY), None) is None
 
 
-def test_karmada_is_known_by_what_only_it_says() -> None:
-    said = {"kubernetesVersion": "v1.36.3", "conditions": []}
+def test_karmada_is_detected_by_its_api_enablements() -> None:
+    status = {"kubernetesVersion": "v1.36.3", "conditions": []}
     assert not is_karmada({"metadata": {}})
-    assert not is_karmada({"status": said})
-    assert is_karmada({"status": {**said, "apiEnablements": [{"groupVersion": "v1"}]}})
+    assert not is_karmada({"status": status})
+    assert is_karmada({"status": {**status, "apiEnablements": [{"groupVersion": "v1"}]}})

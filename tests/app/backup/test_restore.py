@@ -1,4 +1,4 @@
-"""A restore that ends at any moment leaves the old state or the new one, and loses neither."""
+"""A restore that is killed at any time leaves either the old or the new state."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from datum_compute.app.backup.backup import read_planes
 from datum_compute.app.backup.restore import VERSION_JUMP, finish_restore, holding, restore
 from datum_compute.store.journal import JournalError, LoadedPlane
 from datum_compute.store.sqlite import write_database
-from tests.app.test_backup import archive_of
+from tests.app.backup.test_backup import archive_of
 
 STAMP = "20261115T000000Z"
 _TOUCHES = frozenset(
     {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "open", "sqlite3.connect", "os.chmod"}
 )
-_left = -1  # what a forked child may still touch before it is killed; -1: no end
+_left = -1  # file operations until a forked child is killed; -1: no limit
 
 
-def _die_when_used_up(event: str, _arguments: tuple[object, ...]) -> None:
+def _exit_after_last_operation(event: str, _arguments: tuple[object, ...]) -> None:
     global _left
     if _left >= 0 and event in _TOUCHES:
         if _left == 0:
-            os._exit(9)  # as kill -9: nothing is tidied up
+            os._exit(9)  # like kill -9: no cleanup
         _left -= 1
 
 
-sys.addaudithook(_die_when_used_up)
+sys.addaudithook(_exit_after_last_operation)
 
 
 def killed_after(touches: int, work: Callable[[], object]) -> bool:
-    """Whether the work was killed, in a process of its own, when it had touched so many files."""
+    """Run the work in a child process that is killed after this number of file operations."""
     global _left
     child = os.fork()
     if child == 0:
@@ -53,8 +53,8 @@ def with_cell(archive: Archive, name: str) -> Archive:
     return replace(archive, parts=(*archive.parts, cell))
 
 
-def begin(state: Path, archive: Archive) -> None:
-    """A state directory as a platform leaves it."""
+def create_state(state: Path, archive: Archive) -> None:
+    """Create the state directory of a stopped platform."""
     state.mkdir(mode=0o700)
     for part in archive.parts:
         folder = state / "cells" / part.name if part.name else state
@@ -64,7 +64,7 @@ def begin(state: Path, archive: Archive) -> None:
             (folder / name).write_bytes(content)
     (state / "kubeconfig").write_text("old")
     (state / "machines-cell-dfw.json").write_text("{}")
-    (state / "mine.txt").write_text("of somebody else")
+    (state / "mine.txt").write_text("of another program")
 
 
 def ahead(part: Part) -> dict[str, LoadedPlane]:
@@ -85,10 +85,10 @@ def finish(state: Path) -> None:
         finish_restore(state)
 
 
-def test_the_new_state_is_in_place_and_the_old_one_aside(tmp_path: Path) -> None:
+def test_the_old_state_is_set_aside(tmp_path: Path) -> None:
     old, new = archive_of("web"), archive_of("web", "api", token="new")
     state = tmp_path / "state"
-    begin(state, old)
+    create_state(state, old)
     with holding(state):
         aside = restore(state, new, STAMP)
     assert aside == state / f"before-restore-{STAMP}"
@@ -96,13 +96,13 @@ def test_the_new_state_is_in_place_and_the_old_one_aside(tmp_path: Path) -> None
     assert holds(aside, old.parts[0], dict(old.parts[0].planes))
     assert (aside / "kubeconfig").read_text() == "old"
     assert not (state / "kubeconfig").exists(), "the next start writes it"
-    assert (state / "mine.txt").read_text() == "of somebody else"
-    assert (state / "machines-cell-dfw.json").exists(), "what runs does not change by a restore"
+    assert (state / "mine.txt").read_text() == "of another program"
+    assert (state / "machines-cell-dfw.json").exists(), "running machines are not restored"
 
 
-def test_what_is_restored_is_private(tmp_path: Path) -> None:
+def test_restored_files_are_private(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    begin(state, archive_of("web"))
+    create_state(state, archive_of("web"))
     with holding(state):
         aside = restore(state, with_cell(archive_of("api"), "dfw"), STAMP)
     assert aside is not None
@@ -112,7 +112,7 @@ def test_what_is_restored_is_private(tmp_path: Path) -> None:
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_nothing_is_set_aside_where_nothing_was(tmp_path: Path) -> None:
+def test_nothing_is_set_aside_in_an_empty_directory(tmp_path: Path) -> None:
     state, new = tmp_path / "state", archive_of("web")
     state.mkdir()
     with holding(state):
@@ -121,9 +121,9 @@ def test_nothing_is_set_aside_where_nothing_was(tmp_path: Path) -> None:
     assert not list(state.glob(".restore*"))
 
 
-def test_a_second_restore_keeps_what_the_first_one_set_aside(tmp_path: Path) -> None:
+def test_a_second_restore_keeps_the_state_that_the_first_set_aside(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    begin(state, archive_of("first"))
+    create_state(state, archive_of("first"))
     with holding(state):
         one = restore(state, archive_of("second"), STAMP)
         two = restore(state, archive_of("third"), STAMP)
@@ -132,9 +132,9 @@ def test_a_second_restore_keeps_what_the_first_one_set_aside(tmp_path: Path) -> 
     assert planes_in(one) == archive_of("first").parts[0].planes
 
 
-def test_a_cell_that_joined_after_the_backup_is_set_aside_whole(tmp_path: Path) -> None:
+def test_a_cell_that_joined_after_the_backup_is_set_aside(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    begin(state, with_cell(with_cell(archive_of("web"), "dfw"), "lhr"))
+    create_state(state, with_cell(with_cell(archive_of("web"), "dfw"), "lhr"))
     with holding(state):
         aside = restore(state, with_cell(archive_of("web"), "dfw"), STAMP)
     assert aside is not None
@@ -142,9 +142,9 @@ def test_a_cell_that_joined_after_the_backup_is_set_aside_whole(tmp_path: Path) 
     assert (aside / "cells" / "lhr" / "cell.key").exists()
 
 
-def test_a_directory_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
+def test_a_directory_in_use_is_not_changed(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    begin(state, with_cell(archive_of("web"), "dfw"))
+    create_state(state, with_cell(archive_of("web"), "dfw"))
     with holding(state), pytest.raises(JournalError, match="in use by another"), holding(state):
         pass
     with (
@@ -156,24 +156,26 @@ def test_a_directory_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.crash
-def test_killed_at_any_moment_it_is_the_old_state_or_the_new_one(tmp_path: Path) -> None:
+def test_a_restore_killed_at_any_operation_leaves_the_old_or_the_new_state(tmp_path: Path) -> None:
     old = with_cell(archive_of("web"), "dfw")
     new = with_cell(archive_of("web", "api", token="new"), "dfw")
     outcomes = []
     for touches in range(1000):
         state = tmp_path / str(touches)
-        begin(state, old)
+        create_state(state, old)
         with holding(state):
             killed = killed_after(touches, lambda: restore(state, new, STAMP))  # noqa: B023
-        # Who carries on may be killed too.
+        # The process that finishes the restore may be killed as well.
         killed_after(touches % 13, lambda: finish(state))  # noqa: B023
         finish(state)
         outcomes.append(_outcome(state, old, new))
         if not killed:
             break
     assert (outcomes[0], outcomes[-1]) == ("old", "new")
-    assert outcomes == sorted(outcomes, reverse=True), "from one moment on it is the new one"
-    assert outcomes.count("new") > 10, "killed often after that moment too"
+    assert outcomes == sorted(outcomes, reverse=True), (
+        "after one operation it is always the new state"
+    )
+    assert outcomes.count("new") > 10, "many kills happen after that operation"
 
 
 def _outcome(state: Path, old: Archive, new: Archive) -> str:

@@ -1,4 +1,4 @@
-"""A platform that is told to stop goes quietly, whatever its controllers are about."""
+"""A platform stops without warnings while its controllers are busy."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from tests.app.running_platform import FIRST, Running, on_a_platform
 
 
 class SlowDisk(MemoryJournal):
-    """One on which a commit takes its time, so that somebody always waits for one."""
+    """A journal with slow commits, so that some request always waits for one."""
 
     async def append(self, batch: Sequence[Entry]) -> None:
         await asyncio.sleep(0.1)
         await super().append(batch)
 
 
-def test_no_controller_finds_the_store_gone(caplog: pytest.LogCaptureFixture) -> None:
+def test_no_controller_logs_a_warning_when_the_platform_stops(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def story(running: Running) -> None:
         await running.stop()
         running.disk = SlowDisk()

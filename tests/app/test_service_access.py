@@ -1,4 +1,4 @@
-"""Access of projects to compute: asked for, decided on, taken back and asked for again."""
+"""Projects request access to compute; providers approve, deny and revoke it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ WEB = manifest(("added", "web"), Wanted("web:1", 2, ("DFW",)))
 Story = Callable[[Running], Coroutine[Any, Any, None]]
 
 
-def in_a_new_project(story: Story, mode: str = "SelfService") -> None:
+def run_in_new_project(story: Story, mode: str = "SelfService") -> None:
     async def main(running: Running) -> None:
         mode_patch = {"spec": {"enablementPolicy": {"mode": mode}}}
         await running.client(PLATFORM).patch(SERVICE, COMPUTE, mode_patch)
@@ -65,16 +65,16 @@ def in_a_new_project(story: Story, mode: str = "SelfService") -> None:
     on_a_platform(main, CELL)
 
 
-async def entitlement(running: Running) -> ServiceEntitlement:
+async def get_entitlement(running: Running) -> ServiceEntitlement:
     return await running.client(PLANE).get(ENTITLEMENT, COMPUTE)
 
 
-async def are_provisioned(running: Running, count: int) -> bool:
-    return len((await entitlement(running)).status.provisioned_resources) == count
+async def has_provisioned_resources(running: Running, count: int) -> bool:
+    return len((await get_entitlement(running)).status.provisioned_resources) == count
 
 
-async def reason(running: Running) -> str:
-    ready = find_condition((await entitlement(running)).status.conditions, "Ready")
+async def ready_reason(running: Running) -> str:
+    ready = find_condition((await get_entitlement(running)).status.conditions, "Ready")
     return ready.reason if ready is not None else ""
 
 
@@ -83,34 +83,34 @@ async def decide(running: Running, decision: str | None, message: str = "") -> N
     await running.client(PLATFORM).patch(CONSUMER, SC, {"spec": {"approval": approval}})
 
 
-async def becomes(running: Running, phase: str) -> None:
+async def wait_for_phase(running: Running, phase: str) -> None:
     await until(lambda: has_phase(running, PLANE, phase))
 
 
 async def run_web(running: Running) -> None:
     await running.client(PLANE).create_plain(WORKLOAD, WEB)
-    await until(lambda: machines_are(running, 2))
+    await until(lambda: has_machines(running, 2))
 
 
-async def machines_are(running: Running, count: int) -> bool:
+async def has_machines(running: Running, count: int) -> bool:
     return len(running.machines[CELL]) == count
 
 
-async def renew(running: Running, phase: str) -> None:
+async def request_again(running: Running, phase: str) -> None:
     await running.client(PLANE).delete(ENTITLEMENT, COMPUTE)
     await until(lambda: is_gone(running.client(PLANE), ENTITLEMENT, COMPUTE), within_s=2.0)
     await request_access(running, PLANE, phase)
 
 
-async def refusal(running: Running) -> str:
+async def create_rejected_workload(running: Running) -> str:
     with pytest.raises(Invalid) as refused:
         await running.client(PLANE).create_plain(WORKLOAD, WEB)
     assert "sc-" not in str(refused.value)
-    assert "rviceE" not in str(refused.value), "no kinds of ours in what users read"
+    assert "rviceE" not in str(refused.value), "messages for users contain no kinds of the platform"
     return str(refused.value)
 
 
-# --- asking
+# --- requests
 
 
 def test_a_new_project_has_a_network_and_no_access() -> None:
@@ -118,24 +118,24 @@ def test_a_new_project_has_a_network_and_no_access() -> None:
         assert await running.client(PLANE).get(NETWORK, Ref("default", "default"))
         assert (await running.client(PLANE).list(GRANT)).items == []
         assert (await running.client(PLANE).list(LOCATION_BINDING)).items == []
-        told = await refusal(running)
-        assert "was not requested" in told
-        assert "datumctl compute access request" in told
+        message = await create_rejected_workload(running)
+        assert "was not requested" in message
+        assert "datumctl compute access request" in message
 
-    in_a_new_project(story)
+    run_in_new_project(story)
 
 
 def test_self_service_is_active_at_once_with_quota_and_locations() -> None:
     async def story(running: Running) -> None:
         await request_access(running, PLANE)
-        found = await entitlement(running)
+        found = await get_entitlement(running)
         assert found.status.entitled_at
         assert (found.status.origin, found.status.service_name) == (
             "Direct",
             "compute.datumapis.com",
         )
-        assert await reason(running) == "EntitlementActive"
-        await until(lambda: are_provisioned(running, 5))
+        assert await ready_reason(running) == "EntitlementActive"
+        await until(lambda: has_provisioned_resources(running, 5))
         grants = (await running.client(PLANE).list(GRANT)).items
         assert len(grants) == 4
         assert all(grant.metadata.name.startswith("rg-") for grant in grants)
@@ -143,10 +143,10 @@ def test_self_service_is_active_at_once_with_quota_and_locations() -> None:
         assert [binding.metadata.name for binding in bindings] == ["dfw"]
         await run_web(running)
 
-    in_a_new_project(story)
+    run_in_new_project(story)
 
 
-def test_what_is_not_offered_cannot_be_requested() -> None:
+def test_a_service_that_is_not_published_cannot_be_requested() -> None:
     async def story(running: Running) -> None:
         draft = Service(
             metadata=ObjectMeta(name="storage"),
@@ -156,13 +156,16 @@ def test_what_is_not_offered_cannot_be_requested() -> None:
             ),
         )
         await running.client(PLATFORM).create(SERVICE, draft)
-        for name, told in (("storage", "does not offer it"), ("compote", "did you mean compute")):
-            with pytest.raises(Invalid, match=told):
+        for name, message in (
+            ("storage", "does not offer it"),
+            ("compote", "did you mean compute"),
+        ):
+            with pytest.raises(Invalid, match=message):
                 await running.client(PLANE).create_plain(ENTITLEMENT, _request(name))
         with pytest.raises(Invalid, match=r"metadata\.name"):
             await running.client(PLANE).create_plain(ENTITLEMENT, _request("compute", "mine"))
 
-    in_a_new_project(story)
+    run_in_new_project(story)
 
 
 def _request(service: str, name: str = "") -> dict[str, Any]:
@@ -174,44 +177,44 @@ def _request(service: str, name: str = "") -> dict[str, Any]:
     }
 
 
-# --- deciding
+# --- decisions
 
 
-def test_a_gated_service_waits_for_its_provider_and_then_says_what_it_said() -> None:
+def test_a_gated_service_waits_for_approval_and_shows_its_message() -> None:
     async def story(running: Running) -> None:
         await request_access(running, PLANE, "PendingApproval")
-        assert await reason(running) == "EntitlementPendingApproval"
-        assert "waits for approval" in await refusal(running)
-        assert (await entitlement(running)).status.entitled_at is None
+        assert await ready_reason(running) == "EntitlementPendingApproval"
+        assert "waits for approval" in await create_rejected_workload(running)
+        assert (await get_entitlement(running)).status.entitled_at is None
         await decide(running, "Approved", "welcome")
-        await becomes(running, "Active")
-        assert await reason(running) == "ConsumerApproved"
-        ready = find_condition((await entitlement(running)).status.conditions, "Ready")
+        await wait_for_phase(running, "Active")
+        assert await ready_reason(running) == "ConsumerApproved"
+        ready = find_condition((await get_entitlement(running)).status.conditions, "Ready")
         assert ready is not None
         assert ready.message == "welcome"
         await run_web(running)
 
-    in_a_new_project(story, "GatedByProvider")
+    run_in_new_project(story, "GatedByProvider")
 
 
-def test_a_denial_is_no_revocation_and_can_be_asked_about_again() -> None:
+def test_access_can_be_requested_again_after_a_denial() -> None:
     async def story(running: Running) -> None:
         await request_access(running, PLANE, "PendingApproval")
         await decide(running, "Denied", "not now")
-        await becomes(running, "Rejected")
-        found = await entitlement(running)
-        assert (await reason(running), found.status.entitled_at) == ("ConsumerDenied", None)
-        told = await refusal(running)
-        assert "was denied (not now)" in told
-        assert "access renew" in told
-        await renew(running, "PendingApproval")
+        await wait_for_phase(running, "Rejected")
+        found = await get_entitlement(running)
+        assert (await ready_reason(running), found.status.entitled_at) == ("ConsumerDenied", None)
+        message = await create_rejected_workload(running)
+        assert "was denied (not now)" in message
+        assert "access renew" in message
+        await request_again(running, "PendingApproval")
         await decide(running, "Approved")
-        await becomes(running, "Active")
+        await wait_for_phase(running, "Active")
 
-    in_a_new_project(story, "GatedByProvider")
+    run_in_new_project(story, "GatedByProvider")
 
 
-def withdraw(decision: str | None) -> Story:
+def set_decision(decision: str | None) -> Story:
     async def act(running: Running) -> None:
         await decide(running, decision)
 
@@ -226,89 +229,91 @@ async def remove_consumer(running: Running) -> None:
     await running.client(PLATFORM).delete(CONSUMER, SC)
 
 
-@pytest.mark.parametrize("revoke", [withdraw("Denied"), withdraw(None), suspend, remove_consumer])
-def test_access_that_is_taken_back_takes_the_workloads_along_and_nobody_elses(
+@pytest.mark.parametrize(
+    "revoke", [set_decision("Denied"), set_decision(None), suspend, remove_consumer]
+)
+def test_revoked_access_deletes_the_workloads_of_that_project_only(
     revoke: Story,
 ) -> None:
     async def story(running: Running) -> None:
         await request_access(running, PLANE, "PendingApproval")
         await decide(running, "Approved")
-        await becomes(running, "Active")
-        entitled_at = (await entitlement(running)).status.entitled_at
+        await wait_for_phase(running, "Active")
+        entitled_at = (await get_entitlement(running)).status.entitled_at
         await run_web(running)
         other = manifest(("first", "web"), Wanted("web:1", 1, ("DFW",)))
         await running.client(FIRST).create_plain(WORKLOAD, other)
-        await until(lambda: machines_are(running, 3))
+        await until(lambda: has_machines(running, 3))
         await revoke(running)
-        await becomes(running, "Rejected")
-        assert "was revoked" in await refusal(running)
-        await until(lambda: machines_are(running, 1))
+        await wait_for_phase(running, "Rejected")
+        assert "was revoked" in await create_rejected_workload(running)
+        await until(lambda: has_machines(running, 1))
         await until(lambda: is_gone(running.client(PLANE), WORKLOAD, Ref("default", "web")))
-        assert (await entitlement(running)).status.entitled_at == entitled_at
+        assert (await get_entitlement(running)).status.entitled_at == entitled_at
         assert await running.client(PLANE).get(NETWORK, Ref("default", "default"))
         await asyncio.sleep(40)
         assert len(running.machines[CELL]) == 1
 
-    in_a_new_project(story, "GatedByProvider")
+    run_in_new_project(story, "GatedByProvider")
 
 
-def test_access_that_is_given_back_lets_workloads_run_again() -> None:
+def test_workloads_run_again_after_access_is_restored() -> None:
     async def story(running: Running) -> None:
         await request_access(running, PLANE)
         await run_web(running)
         await decide(running, "Denied")
-        await until(lambda: machines_are(running, 0))
+        await until(lambda: has_machines(running, 0))
         await until(lambda: is_gone(running.client(PLANE), WORKLOAD, Ref("default", "web")))
         await decide(running, "Approved")
-        await becomes(running, "Active")
+        await wait_for_phase(running, "Active")
         await run_web(running)
         assert len(running.machines[CELL]) == 2
 
-    in_a_new_project(story)
+    run_in_new_project(story)
 
 
-def test_a_revoked_project_is_revoked_after_a_restart() -> None:
+def test_a_revocation_survives_a_restart() -> None:
     async def story(running: Running) -> None:
         await request_access(running, PLANE)
         await run_web(running)
         await decide(running, "Denied")
         await running.stop()
         await running.start()
-        await until(lambda: machines_are(running, 0))
-        await becomes(running, "Rejected")
+        await until(lambda: has_machines(running, 0))
+        await wait_for_phase(running, "Rejected")
         await decide(running, None)
-        await becomes(running, "Active")
+        await wait_for_phase(running, "Active")
         await run_web(running)
         assert len(running.machines[CELL]) == 2
 
-    in_a_new_project(story)
+    run_in_new_project(story)
 
 
-def test_a_project_that_came_in_freely_stays_when_the_service_becomes_gated() -> None:
+def test_existing_access_stays_when_the_service_becomes_gated() -> None:
     async def story(running: Running) -> None:
         await request_access(running, PLANE)
         await run_web(running)
         gated = {"spec": {"enablementPolicy": {"mode": "GatedByProvider"}}}
         await running.client(PLATFORM).patch(SERVICE, COMPUTE, gated)
         await asyncio.sleep(40)
-        assert (await entitlement(running)).status.phase == "Active"
+        assert (await get_entitlement(running)).status.phase == "Active"
         assert len(running.machines[CELL]) == 2
 
-    in_a_new_project(story)
+    run_in_new_project(story)
 
 
-@pytest.mark.parametrize("against", [withdraw("Denied"), suspend])
-def test_a_word_against_a_project_is_not_shaken_off_by_asking_anew(against: Story) -> None:
+@pytest.mark.parametrize("reject", [set_decision("Denied"), suspend])
+def test_a_denial_or_suspension_survives_a_new_request(reject: Story) -> None:
     async def story(running: Running) -> None:
         await request_access(running, PLANE)
-        await against(running)
-        await becomes(running, "Rejected")
-        await renew(running, "Rejected")
-        assert (await entitlement(running)).status.phase == "Rejected"
+        await reject(running)
+        await wait_for_phase(running, "Rejected")
+        await request_again(running, "Rejected")
+        assert (await get_entitlement(running)).status.phase == "Rejected"
         await asyncio.sleep(40)
-        assert (await entitlement(running)).status.phase == "Rejected"
+        assert (await get_entitlement(running)).status.phase == "Rejected"
 
-    in_a_new_project(story)
+    run_in_new_project(story)
 
 
 def test_a_service_that_is_retired_is_unavailable() -> None:
@@ -320,17 +325,17 @@ def test_a_service_that_is_retired_is_unavailable() -> None:
             await platform.patch(SERVICE, COMPUTE, {"spec": {"phase": "Retired"}})
         await platform.patch(SERVICE, COMPUTE, {"spec": {"phase": "Deprecated"}})
         await asyncio.sleep(30)
-        assert (await entitlement(running)).status.phase == "Active"
+        assert (await get_entitlement(running)).status.phase == "Active"
         await platform.patch(SERVICE, COMPUTE, {"spec": {"phase": "Retired"}})
-        await becomes(running, "Rejected")
-        assert await reason(running) == "ServiceNotPublished"
-        assert "not available" in await refusal(running)
-        await until(lambda: machines_are(running, 0))
+        await wait_for_phase(running, "Rejected")
+        assert await ready_reason(running) == "ServiceNotPublished"
+        assert "not available" in await create_rejected_workload(running)
+        await until(lambda: has_machines(running, 0))
 
-    in_a_new_project(story)
+    run_in_new_project(story)
 
 
-def test_a_service_that_somebody_removed_takes_nothing_down() -> None:
+def test_deleting_a_service_keeps_running_workloads() -> None:
     async def story(running: Running) -> None:
         await request_access(running, PLANE)
         await run_web(running)
@@ -338,13 +343,13 @@ def test_a_service_that_somebody_removed_takes_nothing_down() -> None:
         await asyncio.sleep(40)
         assert len(running.machines[CELL]) == 2
 
-    in_a_new_project(story)
+    run_in_new_project(story)
 
 
-# --- what comes with it, and goes
+# --- provisioned resources
 
 
-def test_what_an_entitlement_wrote_goes_with_it_and_nothing_else() -> None:
+def test_deleting_an_entitlement_deletes_only_its_resources() -> None:
     async def story(running: Running) -> None:
         client = running.client(PLANE)
         await request_access(running, PLANE)
@@ -357,7 +362,7 @@ def test_what_an_entitlement_wrote_goes_with_it_and_nothing_else() -> None:
         await run_web(running)
         await client.delete(ENTITLEMENT, COMPUTE)
         await until(lambda: is_gone(client, ENTITLEMENT, COMPUTE))
-        assert not running.machines[CELL], "workloads leave first"
+        assert not running.machines[CELL], "workloads are deleted first"
         assert [grant.metadata.name for grant in (await client.list(GRANT)).items] == ["mine"]
         assert (await client.list(LOCATION_BINDING)).items == []
         assert await is_gone(running.client(PLATFORM), CONSUMER, SC)
@@ -365,10 +370,10 @@ def test_what_an_entitlement_wrote_goes_with_it_and_nothing_else() -> None:
         await request_access(running, PLANE)
         await run_web(running)
 
-    in_a_new_project(story)
+    run_in_new_project(story)
 
 
-def test_what_is_missing_is_written_again_and_what_an_operator_raised_stays() -> None:
+def test_deleted_resources_are_recreated_and_raised_limits_are_kept() -> None:
     async def story(running: Running) -> None:
         client, platform = running.client(PLANE), running.client(PLATFORM)
         await request_access(running, PLANE)
@@ -393,10 +398,10 @@ def test_what_is_missing_is_written_again_and_what_an_operator_raised_stays() ->
         assert list(amounts.values()) == [5, 5, 5]
         assert await client.get(LOCATION_BINDING, Ref("", "dfw"))
 
-    in_a_new_project(story)
+    run_in_new_project(story)
 
 
-def test_a_lower_limit_is_not_shaken_off_by_asking_anew() -> None:
+def test_a_lowered_limit_survives_a_new_request() -> None:
     async def story(running: Running) -> None:
         client = running.client(PLANE)
         await request_access(running, PLANE)
@@ -407,17 +412,17 @@ def test_a_lower_limit_is_not_shaken_off_by_asking_anew() -> None:
         for _ in range(2):
             await client.delete(ENTITLEMENT, COMPUTE)
             await until(lambda: is_gone(client, ENTITLEMENT, COMPUTE))
-            await asyncio.sleep(30)  # the garbage collector has looked, too
+            await asyncio.sleep(30)  # longer than an interval of the garbage collector
             assert [grant.metadata.name for grant in (await client.list(GRANT)).items] == [ref.name]
             await request_access(running, PLANE)
             grants = {g.metadata.name: g for g in (await client.list(GRANT)).items}
             assert len(grants) == len(others) + 1
             assert grants[ref.name].spec.allowances[0].buckets[0].amount == 1
 
-    in_a_new_project(story)
+    run_in_new_project(story)
 
 
-def test_locations_follow_those_of_the_platform() -> None:
+def test_location_bindings_follow_the_locations_of_the_platform() -> None:
     async def story(running: Running) -> None:
         client, platform = running.client(PLANE), running.client(PLATFORM)
         await request_access(running, PLANE)
@@ -440,10 +445,10 @@ def test_locations_follow_those_of_the_platform() -> None:
         await platform.delete(LOCATION, Ref("", "lhr"))
         await until(lambda: is_gone(client, LOCATION_BINDING, Ref("", "lhr")))
 
-    in_a_new_project(story)
+    run_in_new_project(story)
 
 
-def test_services_that_a_service_needs_are_enabled_and_disabled_with_it() -> None:
+def test_dependencies_of_a_service_are_enabled_and_disabled_with_it() -> None:
     async def story(running: Running) -> None:
         platform, client = running.client(PLATFORM), running.client(PLANE)
         owner = ServiceOwner(producer_project_ref=LocalReference(name="first"))
@@ -463,9 +468,9 @@ def test_services_that_a_service_needs_are_enabled_and_disabled_with_it() -> Non
         await client.delete(ENTITLEMENT, Ref("", "database"))
         await until(lambda: is_gone(client, ENTITLEMENT, Ref("", "storage")))
         consumers = (await platform.list(CONSUMER)).items
-        assert [_whose(c) for c in consumers] == [("compute", "first")]
+        assert [_service_and_project(c) for c in consumers] == [("compute", "first")]
 
-    in_a_new_project(story)
+    run_in_new_project(story)
 
 
 async def _is_active(running: Running, service: str) -> bool:
@@ -475,7 +480,7 @@ async def _is_active(running: Running, service: str) -> bool:
     return (await running.client(PLANE).get(ENTITLEMENT, ref)).status.phase == "Active"
 
 
-def _whose(consumer: ServiceConsumer) -> tuple[str, str]:
+def _service_and_project(consumer: ServiceConsumer) -> tuple[str, str]:
     return consumer.spec.service_ref.name, consumer.spec.consumer_project_ref.name
 
 
@@ -483,10 +488,10 @@ def test_a_project_that_is_denied_can_still_be_deleted() -> None:
     async def story(running: Running) -> None:
         await request_access(running, PLANE)
         await decide(running, "Denied")
-        await becomes(running, "Rejected")
+        await wait_for_phase(running, "Rejected")
         await delete_project(running, PLANE)
         with pytest.raises(ApiError, match="no plane"):
             await running.client(PLANE).list(WORKLOAD)
         assert await is_gone(running.client(PLATFORM), CONSUMER, SC)
 
-    in_a_new_project(story)
+    run_in_new_project(story)

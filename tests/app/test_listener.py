@@ -25,7 +25,7 @@ def serve_metrics(token: Path | None = None) -> AbstractAsyncContextManager[int]
     return serve(metrics_dispatch(process_registry(), token))
 
 
-async def sent(port: int, request: bytes) -> bytes:
+async def send_bytes(port: int, request: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
     writer.write_eof()
@@ -34,10 +34,10 @@ async def sent(port: int, request: bytes) -> bytes:
     return answer
 
 
-async def test_the_page_is_valid_and_complete() -> None:
+async def test_the_metrics_page_is_valid_and_complete() -> None:
     async with serve_metrics() as port:
         head, _, body = (
-            await sent(port, b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            await send_bytes(port, b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n")
         ).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 OK\r\n")
     assert f"content-length: {len(body)}".encode() in head
@@ -56,9 +56,9 @@ async def test_the_page_is_valid_and_complete() -> None:
         (b"\x16\x03\x01 not http at all\r\n\r\n", b"400"),
     ],
 )
-async def test_everything_else_is_answered_shortly(request_: bytes, status: bytes) -> None:
+async def test_other_requests_have_short_responses(request_: bytes, status: bytes) -> None:
     async with serve_metrics() as port:
-        answer = await sent(port, request_)
+        answer = await send_bytes(port, request_)
     assert answer.split(b" ")[1] == status
 
 
@@ -69,22 +69,26 @@ async def test_an_incomplete_request_does_not_affect_other_clients(
     request_: bytes, answer: bytes
 ) -> None:
     async with serve_metrics() as port:
-        with contextlib.suppress(ConnectionError):  # the server closed before it read everything
-            assert (await sent(port, request_)).partition(b" Bad")[0] == answer
-        healthy = await sent(port, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        with contextlib.suppress(
+            ConnectionError
+        ):  # the server closed the connection before it read the whole request
+            assert (await send_bytes(port, request_)).partition(b" Bad")[0] == answer
+        healthy = await send_bytes(port, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
         assert healthy.endswith(b"ok")
 
 
-async def test_readyz_waits_until_nothing_is_missing_and_livez_never_does() -> None:
+async def test_readyz_fails_until_nothing_is_missing_and_healthz_never_fails() -> None:
     missing = ["the planes have not been read yet"]
     async with serve(health_dispatch(lambda: "".join(missing))) as port:
-        assert (await sent(port, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")).endswith(
-            b"ok"
-        )
-        early = await sent(port, b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert (
+            await send_bytes(port, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        ).endswith(b"ok")
+        early = await send_bytes(port, b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n")
         missing.clear()
-        late = await sent(port, b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n")
-        assert b" 404 " in await sent(port, b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        late = await send_bytes(port, b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert b" 404 " in await send_bytes(
+            port, b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        )
     assert early.startswith(b"HTTP/1.1 503 ")
     assert b"not been read" in early
     assert late.startswith(b"HTTP/1.1 200 ")
@@ -101,21 +105,21 @@ async def test_readyz_waits_until_nothing_is_missing_and_livez_never_does() -> N
         (b"", b"401"),
     ],
 )
-async def test_with_a_token_only_who_knows_it_is_let_in(
+async def test_requests_without_the_token_are_rejected(
     tmp_path: Path, header: bytes, code: bytes
 ) -> None:
     token = tmp_path / "token"
     token.write_bytes(b"secret\n")
     async with serve_metrics(token) as port:
-        answer = await sent(
+        answer = await send_bytes(
             port, b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n" + header + b"\r\n"
         )
     assert answer.split(b" ")[1] == code
 
 
-async def test_without_the_file_of_the_token_nobody_is_let_in(tmp_path: Path) -> None:
+async def test_all_requests_are_rejected_if_the_token_file_is_missing(tmp_path: Path) -> None:
     async with serve_metrics(tmp_path / "none") as port:
-        answer = await sent(
+        answer = await send_bytes(
             port, b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer \r\n\r\n"
         )
     assert answer.split(b" ")[1] == b"401"

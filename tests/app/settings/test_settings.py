@@ -32,7 +32,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "settings.yaml"
 
 
-def refusal(
+def read_error(
     capsys: pytest.CaptureFixture[str],
     arguments: Sequence[str],
     environment: Mapping[str, str] | None = None,
@@ -43,7 +43,7 @@ def refusal(
     return capsys.readouterr().err
 
 
-def test_each_layer_beats_the_one_below(file: Path) -> None:
+def test_a_flag_overrides_the_environment_and_that_the_file(file: Path) -> None:
     file.write_text("log-level: debug\nlog-format: json\nport: 1234\n")
     environment = {"DATUM_LOG_LEVEL": "warning", "DATUM_PORT": "2345", "DATUM_CONFIG": str(file)}
     settings = local_settings([*LOCAL, "--port", "3456"], environment)
@@ -62,7 +62,7 @@ def test_switches_can_be_turned_off_in_every_layer(file: Path) -> None:
     assert local_settings([*LOCAL, "--config", str(file), "--controllers"], {}).controllers
 
 
-def test_cells_are_named_in_any_layer(file: Path) -> None:
+def test_cells_can_be_set_in_every_layer(file: Path) -> None:
     assert local_settings(LOCAL, {}).cells.names == ()
     named = local_settings([*LOCAL, "--cells", "DFW, ams"], {}).cells.names
     assert named == ("cell/dfw", "cell/ams")
@@ -74,13 +74,13 @@ def test_cells_are_named_in_any_layer(file: Path) -> None:
 
 
 @pytest.mark.parametrize("cells", ["dfw,,iad", "-x", "dfw,dfw", ""])
-def test_cells_that_cannot_be_are_refused(cells: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_cells_are_rejected(cells: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         local_settings([*LOCAL, f"--cells={cells}"], {})
     assert "--cells" in capsys.readouterr().err
 
 
-def test_what_a_file_may_not_say_is_refused(
+def test_invalid_settings_in_a_file_are_rejected(
     file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     for text, complaint in (
@@ -99,39 +99,39 @@ def test_what_a_file_may_not_say_is_refused(
         ("a: [", "cannot be read"),
     ):
         file.write_text(text)
-        message = refusal(capsys, ["--config", str(file)])
+        message = read_error(capsys, ["--config", str(file)])
         assert complaint in message
         assert str(file) in message
-    assert "cannot be read" in refusal(capsys, ["--config", str(tmp_path / "absent")])
+    assert "cannot be read" in read_error(capsys, ["--config", str(tmp_path / "absent")])
 
 
-def test_a_mistake_in_the_environment_is_said_to_be_there(
+def test_the_error_of_an_invalid_variable_names_the_environment(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert "environment DATUM_LOG_LEVEL" in refusal(capsys, [], {"DATUM_LOG_LEVEL": "loud"})
+    assert "environment DATUM_LOG_LEVEL" in read_error(capsys, [], {"DATUM_LOG_LEVEL": "loud"})
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:9090", "10.0.0.1:1", "[::]:1", "localhost", "x:y"])
-def test_metrics_are_served_on_this_machine_only(
+def test_a_metrics_address_beyond_loopback_needs_a_token(
     address: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "--metrics-address" in refusal(capsys, [f"--metrics-address={address}"])
+    assert "--metrics-address" in read_error(capsys, [f"--metrics-address={address}"])
 
 
-def test_metrics_are_served_elsewhere_with_a_token() -> None:
+def test_metrics_can_be_served_on_any_address_with_a_token() -> None:
     flags = ["--metrics-address=0.0.0.0:9090", "--metrics-token-file=/run/token"]
     assert manager_settings([*MANAGER, *flags], {}).ports.metrics == ("0.0.0.0", 9090)
 
 
-def test_metrics_are_off_until_asked_for() -> None:
+def test_metrics_are_off_by_default() -> None:
     assert manager_settings(MANAGER, {}).ports.metrics is None
     asked = manager_settings([*MANAGER, "--metrics-address=127.0.0.1:9090"], {})
     assert asked.ports.metrics == ("127.0.0.1", 9090)
     assert manager_settings([*MANAGER, "--metrics-address=[::1]:1"], {}).ports.metrics == ("::1", 1)
 
 
-def test_an_abbreviated_flag_is_not_guessed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "No such option" in refusal(capsys, ["--leader-elec"])
+def test_an_abbreviated_flag_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "No such option" in read_error(capsys, ["--leader-elec"])
 
 
 def test_every_setting_has_an_environment_variable_and_a_description() -> None:
@@ -199,12 +199,12 @@ def settings_of(*flags: str) -> ManagerSettings:
 PLANES = [PlaneName(name) for name in ("hub", "cell/dfw", "cell/ams", "project/default")]
 
 
-def test_leading_is_the_default_and_can_be_left_out() -> None:
+def test_leader_election_is_on_by_default_and_can_be_disabled() -> None:
     assert manager_settings(MANAGER, {}).leader.enabled
     assert not manager_settings([*MANAGER, "--no-leader-elect"], {}).leader.enabled
 
 
-def test_each_group_of_controllers_has_a_lease_where_it_works() -> None:
+def test_each_group_of_controllers_has_a_lease_on_its_plane() -> None:
     everything = settings_of(
         "--enable-management-controllers", "--enable-propagator", "--enable-cell-controllers"
     )
@@ -216,19 +216,19 @@ def test_each_group_of_controllers_has_a_lease_where_it_works() -> None:
     ]
 
 
-def test_managers_of_different_cells_do_not_wait_for_each_other() -> None:
+def test_managers_of_different_cells_use_different_leases() -> None:
     cell = settings_of("--enable-cell-controllers")
     dfw = leases_of(cell, [HUB, PlaneName("cell/dfw")])
     ams = leases_of(cell, [HUB, PlaneName("cell/ams")])
     assert not set(dfw) & set(ams)
 
 
-def test_one_lease_can_be_named_instead() -> None:
+def test_the_name_of_the_lease_can_be_set() -> None:
     named = ("--leader-election-plane=hub", "--leader-election-name=all")
     assert leases_of(settings_of("--enable-propagator", *named), PLANES) == [(HUB, "all")]
 
 
-# --- which planes
+# --- planes
 
 BOTH = ("--enable-management-controllers", "--enable-cell-controllers")
 
@@ -248,7 +248,7 @@ def managed(path: Path, *flags: str) -> ManagerSettings:
     return manager_settings([f"--kubeconfig={path}", "--state-dir=s", *flags], {})
 
 
-def test_one_api_server_is_every_plane_in_single_cluster_mode(tmp_path: Path) -> None:
+def test_one_api_server_serves_every_plane_in_single_cluster_mode(tmp_path: Path) -> None:
     settings = managed(kubeconfig(tmp_path / "k", "kind", "other"), *BOTH, "--mode=single")
     planes = plane_connections(settings)
     assert set(planes) == {PLATFORM, "project/default", "cell/single"}
@@ -256,7 +256,7 @@ def test_one_api_server_is_every_plane_in_single_cluster_mode(tmp_path: Path) ->
     assert leases_of(settings, planes) == [(PLATFORM, "compute-manager")]
 
 
-def test_project_cluster_and_context_of_the_single_cluster_can_be_named(tmp_path: Path) -> None:
+def test_project_cluster_and_context_of_the_single_cluster_can_be_set(tmp_path: Path) -> None:
     named = ("--mode=single", "--project=shop", "--cluster-name=attic", "--context=other")
     settings = managed(kubeconfig(tmp_path / "k", "kind", "other"), *BOTH, *named)
     planes = plane_connections(settings)
@@ -265,7 +265,7 @@ def test_project_cluster_and_context_of_the_single_cluster_can_be_named(tmp_path
 
 
 @pytest.mark.parametrize("flags", [BOTH[:1], BOTH[1:], BOTH])
-def test_an_api_server_is_never_taken_for_all_planes_by_accident(
+def test_one_api_server_for_all_planes_needs_the_single_cluster_mode(
     tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
     settings = managed(kubeconfig(tmp_path / "k", "kind"), *flags)
@@ -273,13 +273,13 @@ def test_an_api_server_is_never_taken_for_all_planes_by_accident(
         plane_connections(settings)
 
 
-def test_contexts_named_as_planes_mean_a_federation(tmp_path: Path) -> None:
+def test_contexts_named_after_planes_configure_a_federation(tmp_path: Path) -> None:
     contexts = ("hub", "platform", "project/default", "cell/dfw", "mine")
     settings = managed(kubeconfig(tmp_path / "k", *contexts), *BOTH)
     assert set(plane_connections(settings)) == set(contexts) - {"mine"}
 
 
-def test_the_hub_may_have_a_kubeconfig_of_its_own(tmp_path: Path) -> None:
+def test_the_hub_can_have_its_own_kubeconfig(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "k", "cell/dfw", "project/default")
     hub = kubeconfig(tmp_path / "h", "karmada", "two", server="https://hub:5443")
     flags = (f"--federation-kubeconfig={hub}", "--federation-context=two")
@@ -287,7 +287,7 @@ def test_the_hub_may_have_a_kubeconfig_of_its_own(tmp_path: Path) -> None:
     assert (planes[HUB].context, planes[HUB].server) == ("two", "https://hub:5443")
 
 
-def test_a_hub_file_that_is_missing_ends_the_start(tmp_path: Path) -> None:
+def test_a_missing_hub_kubeconfig_is_an_error(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "k", "cell/dfw", "project/default")
     settings = managed(file, BOTH[1], f"--federation-kubeconfig={tmp_path / 'absent'}")
     with pytest.raises(KubeconfigError, match="absent"):
@@ -304,19 +304,19 @@ def test_a_hub_file_that_is_missing_ends_the_start(tmp_path: Path) -> None:
         (["--project=No Such"], "DNS label"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(
+def test_contradicting_settings_are_rejected(
     flags: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert complaint in refusal(capsys, flags)
+    assert complaint in read_error(capsys, flags)
 
 
-def test_health_may_be_asked_from_anywhere() -> None:
+def test_health_can_be_served_on_any_address() -> None:
     assert manager_settings(MANAGER, {}).ports.health is None
     asked = manager_settings([*MANAGER, "--health-probe-bind-address=:8081"], {})
     assert asked.ports.health == ("0.0.0.0", 8081)
 
 
-def test_the_webhook_has_an_address_and_a_whole_certificate_or_none(
+def test_the_webhook_needs_an_address_and_both_or_no_certificate_files(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert manager_settings(MANAGER, {}).ports.webhook is None
@@ -328,29 +328,31 @@ def test_the_webhook_has_an_address_and_a_whole_certificate_or_none(
     assert (whole.certificate, whole.key) == (Path("c"), Path("k"))
     assert whole.client_authority == Path("a")
     address = "--webhook-address=127.0.0.1:9443"
-    assert "go together" in refusal(capsys, [address, "--webhook-key=k"])
-    assert "--webhook-address HOST:PORT" in refusal(capsys, files)
+    assert "go together" in read_error(capsys, [address, "--webhook-key=k"])
+    assert "--webhook-address HOST:PORT" in read_error(capsys, files)
     alone = ["--no-enable-management-controllers", "--enable-propagator", address]
-    assert "needs the projects" in refusal(capsys, alone)
+    assert "needs the projects" in read_error(capsys, alone)
 
 
-def test_the_grace_of_instance_types_is_a_duration(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_grace_period_of_instance_types_is_a_duration(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert manager_settings(MANAGER, {}).deprecation_grace_s == 1440 * 3600
     assert local_settings(LOCAL, {}).deprecation_grace_s == 1440 * 3600
     flag = "--instance-type-deprecation-grace-period"
     assert local_settings([*LOCAL, f"{flag}=90m"], {}).deprecation_grace_s == 5400
-    assert "1440h, 90m or 30s" in refusal(capsys, [f"{flag}=soon"])
+    assert "1440h, 90m or 30s" in read_error(capsys, [f"{flag}=soon"])
 
 
-# --- how projects are found, and what can be switched off
+# --- projects and feature gates
 
 
-def reached(settings: ManagerSettings) -> dict[str, str]:
-    """Plane -> server."""
+def servers_by_plane(settings: ManagerSettings) -> dict[str, str]:
+    """Return the server of each plane."""
     return {plane: c.server for plane, c in plane_connections(settings).items()}
 
 
-def test_one_api_server_can_be_the_only_project_and_the_platform_beside_a_hub(
+def test_one_api_server_can_be_project_and_platform_with_a_separate_hub(
     tmp_path: Path,
 ) -> None:
     file = kubeconfig(tmp_path / "k", "mine")
@@ -358,11 +360,15 @@ def test_one_api_server_can_be_the_only_project_and_the_platform_beside_a_hub(
     flags = (BOTH[0], f"--federation-kubeconfig={hub}", "--discovery-mode=single")
     settings = managed(file, *flags, "--project=shop")
     here = "https://127.0.0.1:6443"
-    assert reached(settings) == {"platform": here, "project/shop": here, "hub": "https://hub:5443"}
+    assert servers_by_plane(settings) == {
+        "platform": here,
+        "project/shop": here,
+        "hub": "https://hub:5443",
+    }
     assert project_api(settings.planes, plane_connections(settings)) is None
 
 
-def test_projects_of_a_list_have_contexts_in_a_file_of_their_own(tmp_path: Path) -> None:
+def test_listed_projects_have_contexts_in_their_own_file(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "k", "mine")
     projects = kubeconfig(tmp_path / "p", "project/a", "project/b", "odd", server="https://p:1")
     hub = kubeconfig(tmp_path / "h", "karmada", server="https://hub:5443")
@@ -374,7 +380,7 @@ def test_projects_of_a_list_have_contexts_in_a_file_of_their_own(tmp_path: Path)
         f"--federation-kubeconfig={hub}",
         f"--project-kubeconfig={projects}",
     )
-    assert reached(settings) == {
+    assert servers_by_plane(settings) == {
         "cell/dfw": "https://127.0.0.1:6443",
         "hub": "https://hub:5443",
         "project/a": "https://p:1",
@@ -382,7 +388,7 @@ def test_projects_of_a_list_have_contexts_in_a_file_of_their_own(tmp_path: Path)
     }
 
 
-def test_projects_of_milo_are_paths_that_may_come_later(tmp_path: Path) -> None:
+def test_milo_projects_are_paths_that_may_be_added_later(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "k", "hub", "platform", server="https://milo:1")
     settings = managed(file, BOTH[0])
     planes = plane_connections(settings)
@@ -392,13 +398,13 @@ def test_projects_of_milo_are_paths_that_may_come_later(tmp_path: Path) -> None:
     assert paths.server == "https://milo:1"
 
 
-def test_a_list_without_a_project_ends_the_start(tmp_path: Path) -> None:
+def test_an_empty_list_of_projects_is_an_error(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "k", "hub", "platform")
     with pytest.raises(KubeconfigError, match="no context for: project"):
         plane_connections(managed(file, BOTH[0], "--discovery-mode=list"))
 
 
-def test_a_file_may_nest_what_belongs_together(tmp_path: Path) -> None:
+def test_settings_in_a_file_can_be_nested(tmp_path: Path) -> None:
     file = tmp_path / "config"
     file.write_text(
         "discovery: {mode: list}\n"
@@ -411,18 +417,18 @@ def test_a_file_may_nest_what_belongs_together(tmp_path: Path) -> None:
     assert settings.controllers.gates == {"Quarantine": False, "WorkloadRevisions": True}
 
 
-def test_a_gate_that_is_shut_keeps_its_controllers_out() -> None:
+def test_a_disabled_gate_disables_its_controllers() -> None:
     shut = enabled_controllers(registry.MANAGEMENT, {"InstanceTypes": False, "Quarantine": True})
     left_out = {c.name for c in registry.MANAGEMENT} - {c.name for c in shut}
     assert left_out == {c.name for c in registry.FEATURES["InstanceTypes"]}
 
 
 @pytest.mark.parametrize("gates", ["Nothing=true", "Quarantine", "Quarantine=perhaps"])
-def test_gates_that_cannot_be_are_refused(gates: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert gates.partition("=")[0] in refusal(capsys, [f"--feature-gates={gates}"])
+def test_invalid_gates_are_rejected(gates: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gates.partition("=")[0] in read_error(capsys, [f"--feature-gates={gates}"])
 
 
-def test_limits_of_connections_are_settings() -> None:
+def test_limits_of_connections_can_be_set() -> None:
     assert local_settings(LOCAL, {}).listener.port_limits == PortLimits()
     changed = local_settings(
         [*LOCAL, "--connections-per-user-max=7"], {"DATUM_UNSENT_MEBIBYTES_MAX": "2"}
@@ -431,7 +437,7 @@ def test_limits_of_connections_are_settings() -> None:
     assert changed.listener.port_limits == expected
 
 
-def test_limits_of_waiting_requests_are_settings() -> None:
+def test_limits_of_queued_requests_can_be_set() -> None:
     assert local_settings(LOCAL, {}).listener.flow_limits == FlowLimits()
     changed = local_settings(
         [*LOCAL, "--waiting-requests-max=9", "--request-wait-seconds-max=3"],

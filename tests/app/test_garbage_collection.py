@@ -1,5 +1,4 @@
-"""Garbage collection reaches every kind, roles and bindings among them, and gives nobody the right
-to change those."""
+"""Garbage collection deletes objects of every kind, but permits no changes of roles."""
 
 from __future__ import annotations
 
@@ -38,13 +37,13 @@ from testkit.api_server.running_server import running_server
 from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.app.test_manager_role import SETTLE_S, WIDGET, a_platform
 
-# No definition comes with the kinds of one test; each kind is an owner once and a dependent once.
+# Each kind is an owner once and a dependent once.
 NAMESPACED = (ROLE, ROLE_BINDING, SERVICE_ACCOUNT, CONFIG_MAP, SECRET, WIDGET)
 WHOLE_PLANE = (CLUSTER_ROLE, CLUSTER_ROLE_BINDING)
 EVERY = (*NAMESPACED, *WHOLE_PLANE)
 RULES = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]
 ROLE_GROUP = "rbac.authorization.k8s.io"
-COLON = "of:{}"  # a name that only roles and bindings may have
+COLON = "of:{}"  # only roles and bindings may have such a name
 
 
 @dataclass
@@ -53,10 +52,10 @@ class Story:
     manager: Client
     events: list[AuditEvent]
 
-    async def made(self, kind: KindInfo[Any], name: str, *owners: JsonObject) -> JsonObject:
+    async def create(self, kind: KindInfo[Any], name: str, *owners: JsonObject) -> JsonObject:
         return await self.admin.create_plain(kind, an_object(kind, name, list(owners)))
 
-    async def found(self, kind: KindInfo[Any], name: str) -> JsonObject | None:
+    async def get(self, kind: KindInfo[Any], name: str) -> JsonObject | None:
         try:
             return await self.admin.get_plain(kind, ref(kind, name))
         except NotFound:
@@ -84,15 +83,14 @@ def an_object(kind: KindInfo[Any], name: str, owners: list[JsonObject]) -> JsonO
     return obj
 
 
-def owner_of(obj: JsonObject) -> JsonObject:
+def owner_reference(obj: JsonObject) -> JsonObject:
     metadata = obj["metadata"]
     names = {"name": metadata["name"], "uid": metadata["uid"], "blockOwnerDeletion": True}
     return {"apiVersion": obj["apiVersion"], "kind": obj["kind"], **names}
 
 
-def told(story: Callable[[Story], Coroutine[Any, Any, None]]) -> None:
-    """On the platform plane, with a kind that users defined, and controllers that are nothing
-    but ``manager``; nothing they try may be refused."""
+def run_on_platform_plane(story: Callable[[Story], Coroutine[Any, Any, None]]) -> None:
+    """Run a story on a platform plane with a custom kind and controllers with the role manager."""
     events: list[AuditEvent] = []
 
     async def main(loop: VirtualLoop) -> None:
@@ -109,59 +107,61 @@ def told(story: Callable[[Story], Coroutine[Any, Any, None]]) -> None:
     run_virtual(Random(1), main)
 
 
-def refused(events: list[AuditEvent]) -> list[AuditEvent]:
+def rejected_requests(events: list[AuditEvent]) -> list[AuditEvent]:
     return [event for event in events if event.code in (401, 403)]
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
-def test_every_kind_takes_its_dependents_of_every_kind_along(policy: str) -> None:
+def test_deleting_an_owner_deletes_dependents_of_every_kind(policy: str) -> None:
     async def story(here: Story) -> None:
         for kind in EVERY:
-            owner = await here.made(kind, "owner")
+            owner = await here.create(kind, "owner")
             dependents = EVERY if kind in WHOLE_PLANE else NAMESPACED
             for dependent in dependents:
-                await here.made(dependent, "child", owner_of(owner))
+                await here.create(dependent, "child", owner_reference(owner))
             await here.delete(kind, "owner", policy)
-            left = [d.kind for d in dependents if await here.found(d, "child")]
-            assert (await here.found(kind, "owner"), left) == (None, []), kind.kind
-        assert refused(here.events) == []
+            left = [d.kind for d in dependents if await here.get(d, "child")]
+            assert (await here.get(kind, "owner"), left) == (None, []), kind.kind
+        assert rejected_requests(here.events) == []
 
-    told(story)
+    run_on_platform_plane(story)
 
 
-def test_orphans_of_every_kind_stay_as_they_were_but_for_their_owner() -> None:
+def test_orphans_of_every_kind_change_only_their_owner_references() -> None:
     async def story(here: Story) -> None:
         for kind in EVERY:
-            owner = await here.made(kind, "owner")
+            owner = await here.create(kind, "owner")
             dependents = EVERY if kind in WHOLE_PLANE else NAMESPACED
-            before = {d.kind: await here.made(d, "child", owner_of(owner)) for d in dependents}
+            before = {
+                d.kind: await here.create(d, "child", owner_reference(owner)) for d in dependents
+            }
             await here.delete(kind, "owner", "Orphan")
-            assert await here.found(kind, "owner") is None, kind.kind
+            assert await here.get(kind, "owner") is None, kind.kind
             for dependent in dependents:
-                child = await here.found(dependent, "child")
+                child = await here.get(dependent, "child")
                 assert child is not None, (kind.kind, dependent.kind)
                 assert "ownerReferences" not in child["metadata"], (kind.kind, dependent.kind)
                 rest = {k: v for k, v in before[dependent.kind].items() if k != "metadata"}
                 assert {k: v for k, v in child.items() if k != "metadata"} == rest
                 await here.admin.delete(dependent, ref(dependent, "child"))
-        assert refused(here.events) == []
+        assert rejected_requests(here.events) == []
 
-    told(story)
+    run_on_platform_plane(story)
 
 
-def test_a_role_whose_name_has_a_colon_is_collected_like_any_other() -> None:
+def test_a_role_whose_name_has_a_colon_is_collected() -> None:
     async def story(here: Story) -> None:
-        owner = await here.made(ROLE, COLON.format("owner"))
+        owner = await here.create(ROLE, COLON.format("owner"))
         for kind in (ROLE, ROLE_BINDING):
-            await here.made(kind, COLON.format("child"), owner_of(owner))
+            await here.create(kind, COLON.format("child"), owner_reference(owner))
         await here.delete(ROLE, COLON.format("owner"), "Foreground")
         for kind in (ROLE, ROLE_BINDING):
-            assert await here.found(kind, COLON.format("child")) is None
+            assert await here.get(kind, COLON.format("child")) is None
 
-    told(story)
+    run_on_platform_plane(story)
 
 
-def test_a_namespace_with_roles_in_it_is_emptied() -> None:
+def test_deleting_a_namespace_deletes_its_roles() -> None:
     async def story(here: Story) -> None:
         await here.admin.create(NAMESPACE, Namespace(metadata=ObjectMeta(name="team")))
         for kind in (ROLE, ROLE_BINDING):
@@ -169,15 +169,15 @@ def test_a_namespace_with_roles_in_it_is_emptied() -> None:
             obj["metadata"]["namespace"] = "team"
             await here.admin.create_plain(kind, obj)
         await here.delete(NAMESPACE, "team", "Background")
-        assert await here.found(NAMESPACE, "team") is None
+        assert await here.get(NAMESPACE, "team") is None
 
-    told(story)
+    run_on_platform_plane(story)
 
 
 @pytest.mark.parametrize("kind", [ROLE, ROLE_BINDING, *WHOLE_PLANE], ids=lambda kind: kind.kind)
-def test_the_token_of_the_controllers_changes_no_role(kind: KindInfo[Any]) -> None:
+def test_the_token_of_the_controllers_cannot_change_roles(kind: KindInfo[Any]) -> None:
     async def story(here: Story) -> None:
-        await here.made(kind, "kept")
+        await here.create(kind, "kept")
         patches: list[JsonObject] = [{"rules": []}, {"metadata": {"ownerReferences": None}}]
         for patch in patches:
             with pytest.raises(Forbidden):
@@ -185,26 +185,26 @@ def test_the_token_of_the_controllers_changes_no_role(kind: KindInfo[Any]) -> No
         with pytest.raises(Forbidden):
             await here.manager.create_plain(kind, an_object(kind, "new", []))
 
-    told(story)
+    run_on_platform_plane(story)
 
 
-def test_who_took_an_owner_away_is_in_the_audit_log() -> None:
+def test_the_audit_log_names_the_collector_that_removed_an_owner() -> None:
     async def story(here: Story) -> None:
-        owner = await here.made(ROLE, "owner")
-        await here.made(ROLE_BINDING, "child", owner_of(owner))
+        owner = await here.create(ROLE, "owner")
+        await here.create(ROLE_BINDING, "child", owner_reference(owner))
         await here.delete(ROLE, "owner", "Orphan")
         patched = [e for e in here.events if e.verb == "patch" and e.resource == "rolebindings"]
         assert [(e.user, e.name) for e in patched] == [("system:garbage-collector", "child")]
 
-    told(story)
+    run_on_platform_plane(story)
 
 
-async def test_the_name_of_the_collector_alone_gives_no_right() -> None:
-    users = {"stranger": User(COLLECTOR.name, (), frozenset({"*"}))}
+async def test_the_user_name_of_the_collector_grants_no_permission() -> None:
+    users = {"same-name": User(COLLECTOR.name, (), frozenset({"*"}))}
     async with running_server(users=users) as server:
         await server.json("POST", f"{RBAC}{DEFAULT}/roles", role("kept", rule("get", "workloads")))
         headers = {"content-type": MERGE_PATCH}
         patch = {"metadata": {"ownerReferences": None}}
         path = f"{RBAC}{DEFAULT}/roles/kept"
-        status = await server.status("PATCH", path, patch, token="stranger", headers=headers)
+        status = await server.status("PATCH", path, patch, token="same-name", headers=headers)
     assert status["reason"] == "Forbidden"

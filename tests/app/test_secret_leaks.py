@@ -1,9 +1,9 @@
-"""I18: secrets stay where they were put. Canary values go in everywhere, and come out nowhere.
+"""I18: secrets are not leaked. Canary values are written everywhere and must not appear in output.
 
 A Secret, bearer tokens and the values of environment variables are driven through deploys,
 failing machines, refused and malformed requests, at debug level, with every telemetry on. Then
-everything the platform said is searched: answers that refuse, log lines in both formats, the
-audit trail, events, statuses, spans and metrics.
+all output of the platform is searched: error responses, log lines in both formats, the audit log,
+events, statuses, spans and metrics.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ CANARIES = (DATA, DATA_ENCODED.rstrip("="), TOKEN, WRONG_TOKEN, ENV, "canary-of-
 
 
 class FailingDriver(SimulatedDriver):
-    """Refuses every other machine, and is defective now and then."""
+    """Rejects one of three starts, and raises an unexpected error at another one."""
 
     asked = 0
 
@@ -67,8 +67,8 @@ class FailingDriver(SimulatedDriver):
         await super().start(machine_id, spec, data)
 
 
-class Witness:
-    """Everything the platform says."""
+class OutputCollector:
+    """Collects all output of the platform."""
 
     def __init__(self) -> None:
         self.audit: list[AuditEvent] = []
@@ -106,9 +106,9 @@ class Witness:
 @dataclasses.dataclass
 class Caller:
     platform: Platform
-    witness: Witness
+    collector: OutputCollector
 
-    async def ask(
+    async def send(
         self,
         method: str,
         path: str,
@@ -122,9 +122,9 @@ class Caller:
         headers = {"authorization": f"Bearer {token}", "content-type": content}
         request = Request(method, path, query, headers, sent)
         response = await self.platform.dispatch(request)
-        assert response.status != 500, "a defect is not what this test is about"
+        assert response.status != 500, "this test does not cover internal errors"
         if response.status >= 400:
-            self.witness.answers.append(response.body)
+            self.collector.answers.append(response.body)
         return response
 
 
@@ -132,7 +132,7 @@ def secret(name: str, **more: Any) -> JsonObject:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, **more}
 
 
-def with_env(name: str, value: Any = ENV, image: str = "web:1") -> JsonObject:
+def workload_with_env(name: str, value: Any = ENV, image: str = "web:1") -> JsonObject:
     found = workload(name, image=image)
     containers = found["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"]
     referred = {"name": "FROM", "valueFrom": {"secretKeyRef": {"name": "one", "key": "k"}}}
@@ -142,11 +142,11 @@ def with_env(name: str, value: Any = ENV, image: str = "web:1") -> JsonObject:
 
 
 async def use_secrets(caller: Caller) -> None:
-    ask = caller.ask
+    send = caller.send
     one = f"{SECRETS}/one"
-    made = await ask("POST", SECRETS, secret("one", data={"k": DATA_ENCODED}, immutable=True))
+    made = await send("POST", SECRETS, secret("one", data={"k": DATA_ENCODED}, immutable=True))
     assert made.status == 201
-    assert (await ask("POST", SECRETS, secret("two", stringData={"k": DATA}))).status == 201
+    assert (await send("POST", SECRETS, secret("two", stringData={"k": DATA}))).status == 201
     refused: list[tuple[str, str, Any, str]] = [
         ("POST", SECRETS, secret("one", data={"k": DATA_ENCODED}), ""),
         ("POST", SECRETS, secret("bad", data={"k": f"%{DATA}"}), ""),
@@ -165,7 +165,7 @@ async def use_secrets(caller: Caller) -> None:
     ]
     for method, path, body, content in refused:
         extra = {"fieldManager": "m"} if "apply" in content else {}
-        given = await ask(method, path, body, content=content or "application/json", **extra)
+        given = await send(method, path, body, content=content or "application/json", **extra)
         assert given.status >= 400, (method, path, body)
 
 
@@ -176,7 +176,7 @@ async def use_tokens(caller: Caller) -> None:
         "spec": {"token": WRONG_TOKEN},
     }
     path = "/apis/authentication.k8s.io/v1/tokenreviews"
-    answer = await caller.ask("POST", path, review, token=f"token-of-{PLATFORM}")
+    answer = await caller.send("POST", path, review, token=f"token-of-{PLATFORM}")
     assert answer.status == 201
     for token, path in (
         (WRONG_TOKEN, WORKLOADS),
@@ -184,29 +184,32 @@ async def use_tokens(caller: Caller) -> None:
         (TOKEN, "/planes/hub/api/v1/secrets"),
         (TOKEN, f"{PREFIX}/metrics"),
     ):
-        assert (await caller.ask("GET", path, token=token)).status in (401, 403)
+        assert (await caller.send("GET", path, token=token)).status in (401, 403)
 
 
 async def use_environment(caller: Caller) -> None:
-    ask = caller.ask
-    assert (await ask("POST", WORKLOADS, with_env("web"))).status == 201
+    send = caller.send
+    assert (await send("POST", WORKLOADS, workload_with_env("web"))).status == 201
     await asyncio.sleep(120)
     for body in (
-        with_env("bad", value=[ENV]),
-        with_env("bad", value={"secret": ENV}),
-        {**with_env("bad"), "spec": {**with_env("bad")["spec"], "placements": []}},
+        workload_with_env("bad", value=[ENV]),
+        workload_with_env("bad", value={"secret": ENV}),
+        {
+            **workload_with_env("bad"),
+            "spec": {**workload_with_env("bad")["spec"], "placements": []},
+        },
     ):
-        assert (await ask("POST", WORKLOADS, body)).status >= 400
-    changed = with_env("web", image="web:2")["spec"]
-    patched = await ask("PATCH", f"{WORKLOADS}/web", {"spec": changed}, content=MERGE_PATCH)
+        assert (await send("POST", WORKLOADS, body)).status >= 400
+    changed = workload_with_env("web", image="web:2")["spec"]
+    patched = await send("PATCH", f"{WORKLOADS}/web", {"spec": changed}, content=MERGE_PATCH)
     assert patched.status == 200
     await asyncio.sleep(120)
-    assert (await ask("DELETE", f"{WORKLOADS}/web")).status == 200
+    assert (await send("DELETE", f"{WORKLOADS}/web")).status == 200
     await asyncio.sleep(120)
 
 
 @pytest.fixture
-def lines() -> Iterator[io.StringIO]:
+def log_stream() -> Iterator[io.StringIO]:
     root, ours = logging.getLogger(), logging.getLogger("datum_compute")
     handlers, level, own = root.handlers[:], root.level, ours.level
     yield io.StringIO()
@@ -216,17 +219,17 @@ def lines() -> Iterator[io.StringIO]:
 
 
 @pytest.mark.parametrize("log_format", ["json", "console"])
-def test_canaries_are_found_nowhere(lines: io.StringIO, log_format: str) -> None:
-    configure_logging("debug", log_format, lines)
-    witness = Witness()
+def test_no_output_contains_a_canary(log_stream: io.StringIO, log_format: str) -> None:
+    configure_logging("debug", log_format, log_stream)
+    collector = OutputCollector()
     kept: list[JsonObject] = []
 
     async def story(loop: VirtualLoop) -> None:
-        platform = witness.platform(loop)
+        platform = collector.platform(loop)
         await platform.load()
         running = loop.create_task(platform.run())
         await platform.ready.wait()
-        caller = Caller(platform, witness)
+        caller = Caller(platform, collector)
         await use_secrets(caller)
         await use_tokens(caller)
         await use_environment(caller)
@@ -234,27 +237,27 @@ def test_canaries_are_found_nowhere(lines: io.StringIO, log_format: str) -> None
             for resource in platform.store.resources(plane):
                 records = platform.store.snapshot(plane, resource).records
                 kept.extend(decode(record.body) for record in records if resource != "secrets")
-        page = await caller.ask("GET", "/metrics", token=f"token-of-{PLATFORM}")
-        witness.answers.append(page.body)
+        page = await caller.send("GET", "/metrics", token=f"token-of-{PLATFORM}")
+        collector.answers.append(page.body)
         running.cancel()
 
     run_virtual(Random(1), story)
-    said = {
-        "answers": b"\n".join(witness.answers).decode(),
-        "log": lines.getvalue(),
-        "audit": "\n".join(map(repr, witness.audit)),
-        "spans": witness.spans(),
+    output = {
+        "answers": b"\n".join(collector.answers).decode(),
+        "log": log_stream.getvalue(),
+        "audit": "\n".join(map(repr, collector.audit)),
+        "spans": collector.spans(),
         "events and statuses": json.dumps([{**obj, "spec": None} for obj in kept]),
     }
-    assert "a defect of the driver" in said["log"], "reconciles failed, and that was told"
-    assert "InstanceCreated" in said["events and statuses"]
-    assert "uid-" in said["audit"]
-    assert len(witness.audit) < 1500, "a driver that wavers makes no hot loop"
-    assert '"request"' in said["spans"]
-    found = [f"{c} in {where}" for c in CANARIES for where, text in said.items() if c in text]
+    assert "a defect of the driver" in output["log"], "failed reconciles are logged"
+    assert "InstanceCreated" in output["events and statuses"]
+    assert "uid-" in output["audit"]
+    assert len(collector.audit) < 1500, "a driver that fails causes no hot loop"
+    assert '"request"' in output["spans"]
+    found = [f"{c} in {where}" for c in CANARIES for where, text in output.items() if c in text]
     assert not found, found
 
 
-def test_the_search_would_find_what_is_there() -> None:
+def test_the_search_finds_a_canary_in_a_header_and_a_body() -> None:
     assert any(canary in f"Authorization: Bearer {TOKEN}" for canary in CANARIES)
     assert DATA_ENCODED.rstrip("=") in json.dumps(secret("one", data={"k": DATA_ENCODED}))

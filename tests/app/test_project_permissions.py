@@ -1,4 +1,4 @@
-"""Who may make projects, request access and decide on it; and who reaches a project made later."""
+"""Permissions to create projects, to request access and to decide on requests."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ COMPUTE = Ref("", "compute")
 As = Callable[[PlaneName, PlaneName], Client]
 
 
-def on_a_platform(story: Callable[[As], Coroutine[Any, Any, None]]) -> None:
-    """``story`` gets clients: as the holder of the first plane's token, on the second plane."""
+def run_on_platform(story: Callable[[As], Coroutine[Any, Any, None]]) -> None:
+    """Run a story with a factory of clients, by the plane of the token and the plane to call."""
 
     async def main(loop: VirtualLoop) -> None:
         ids = iter(range(1_000_000))
@@ -67,7 +67,7 @@ def a_project(name: str = "shop", **metadata: Any) -> JsonObject:
     }
 
 
-def test_who_makes_a_project_administers_it_and_nobody_else_gets_in() -> None:
+def test_only_the_creator_of_a_project_is_its_administrator() -> None:
     async def story(as_: As) -> None:
         forged = a_project(annotations={CREATED_BY: "admin:project/first"})
         made = await as_(PLATFORM, PLATFORM).create_plain(PROJECT, forged)
@@ -82,10 +82,10 @@ def test_who_makes_a_project_administers_it_and_nobody_else_gets_in() -> None:
         with pytest.raises(Forbidden):
             await as_(PLATFORM, SHOP).delete(CLUSTER_ROLE_BINDING, Ref("", "manager"))
 
-    on_a_platform(story)
+    run_on_platform(story)
 
 
-def test_users_of_a_project_see_the_catalogue_and_nothing_else_of_the_platform() -> None:
+def test_project_users_can_read_only_services_on_the_platform_plane() -> None:
     async def story(as_: As) -> None:
         found = (await as_(FIRST, PLATFORM).list(SERVICE)).items
         assert [service.metadata.name for service in found] == ["compute"]
@@ -100,10 +100,10 @@ def test_users_of_a_project_see_the_catalogue_and_nothing_else_of_the_platform()
         with pytest.raises(Forbidden):
             await as_(HUB, PLATFORM).list(SERVICE)
 
-    on_a_platform(story)
+    run_on_platform(story)
 
 
-def test_a_project_asks_for_access_and_does_not_decide_on_it() -> None:
+def test_a_project_can_request_access_but_not_approve_it() -> None:
     async def story(as_: As) -> None:
         first = as_(FIRST, FIRST)
         version = (await first.get(ENTITLEMENT, COMPUTE)).metadata.resource_version
@@ -120,4 +120,4 @@ def test_a_project_asks_for_access_and_does_not_decide_on_it() -> None:
         with pytest.raises(NotFound):
             await first.get(ENTITLEMENT, COMPUTE)
 
-    on_a_platform(story)
+    run_on_platform(story)

@@ -1,4 +1,4 @@
-"""Which driver a platform gets, and that it keeps it."""
+"""The driver of a platform is selected at the first start and kept at later starts."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from datum_compute.app.state_directory import StateError, remember_driver, remem
 CELLS = (cell_plane("dfw"), cell_plane("iad"))
 
 
-async def machines(state: Path, *flags: str) -> DriverSet:
-    """On a machine without an engine."""
-    usual = (str(state / "nobody.sock"),)
+async def select_driver(state: Path, *flags: str) -> DriverSet:
+    """Select the driver on a host without a container engine."""
+    sockets = (str(state / "missing.sock"),)
     settings = local_settings(["--state-dir", str(state), *flags], {})
-    host = MachineHost(state, CELLS, real_ports(), CollectorRegistry(), usual)
+    host = MachineHost(state, CELLS, real_ports(), CollectorRegistry(), sockets)
     return await build_machines(settings.driver, host)
 
 
 async def test_without_an_engine_instances_are_simulated(tmp_path: Path) -> None:
-    found = await machines(tmp_path)
+    found = await select_driver(tmp_path)
     assert (found.choice.driver, found.choice.reason) == (
         "simulated",
         "no container engine answers",
@@ -40,20 +40,22 @@ async def test_without_an_engine_instances_are_simulated(tmp_path: Path) -> None
     assert found.publishing_controllers == ()
 
 
-async def test_who_insists_on_containers_is_told_what_is_missing(tmp_path: Path) -> None:
+async def test_the_error_without_an_engine_names_the_socket_and_the_flags(tmp_path: Path) -> None:
     with pytest.raises(StateError) as refused:
-        await machines(tmp_path, "--driver", "containers")
-    told = str(refused.value)
-    assert "nobody.sock: the container engine does not answer: no such file or directory" in told
-    assert "--driver simulated" in told
-    assert "--engine" in told
+        await select_driver(tmp_path, "--driver", "containers")
+    message = str(refused.value)
+    assert (
+        "missing.sock: the container engine does not answer: no such file or directory" in message
+    )
+    assert "--driver simulated" in message
+    assert "--engine" in message
 
 
-async def test_instances_that_were_containers_are_never_called_running_by_pretence(
+async def test_the_containers_driver_is_kept_while_the_engine_does_not_answer(
     tmp_path: Path,
 ) -> None:
-    remember_driver(tmp_path, "containers", str(tmp_path / "nobody.sock"))
-    found = await machines(tmp_path)
+    remember_driver(tmp_path, "containers", str(tmp_path / "missing.sock"))
+    found = await select_driver(tmp_path)
     assert found.choice.driver == "containers"
     assert "does not answer" in found.choice.summary
     assert len(found.endpoints.planes()) == 2
@@ -61,33 +63,35 @@ async def test_instances_that_were_containers_are_never_called_running_by_preten
     await found.close()
 
 
-async def test_simulated_instances_do_not_become_real_by_themselves(tmp_path: Path) -> None:
+async def test_the_simulated_driver_is_kept_at_the_next_start(tmp_path: Path) -> None:
     remember_driver(tmp_path, "simulated", "")
-    found = await machines(tmp_path)
+    found = await select_driver(tmp_path)
     assert found.choice.driver == "simulated"
     assert found.choice.reason.startswith("as in the last run")
-    assert (await machines(tmp_path, "--driver=simulated")).choice.reason == "--driver=simulated"
+    assert (
+        await select_driver(tmp_path, "--driver=simulated")
+    ).choice.reason == "--driver=simulated"
 
 
 @pytest.mark.parametrize("last", ["", "simulated"])
-async def test_who_names_an_engine_has_asked_for_containers(tmp_path: Path, last: str) -> None:
+async def test_the_engine_flag_selects_the_containers_driver(tmp_path: Path, last: str) -> None:
     if last:
         remember_driver(tmp_path, last, "")
     with pytest.raises(StateError) as refused:
-        await machines(tmp_path, "--engine", str(tmp_path / "mine.sock"))
+        await select_driver(tmp_path, "--engine", str(tmp_path / "mine.sock"))
     assert "mine.sock: the container engine does not answer" in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"driver": "x"}', '{"driver": 1}'])
-async def test_a_damaged_note_of_the_driver_is_told_and_never_guessed(
+async def test_a_damaged_driver_file_is_an_error_unless_a_flag_selects_the_driver(
     tmp_path: Path, text: str
 ) -> None:
     (tmp_path / "driver.json").write_text(text)
     with pytest.raises(StateError) as refused:
-        await machines(tmp_path)
+        await select_driver(tmp_path)
     assert "driver.json is damaged" in str(refused.value)
     assert "--driver" in str(refused.value)
-    assert (await machines(tmp_path, "--driver=simulated")).choice.driver == "simulated"
+    assert (await select_driver(tmp_path, "--driver=simulated")).choice.driver == "simulated"
     remember_driver(tmp_path, "simulated", "")
     assert remembered_driver(tmp_path) == ("simulated", "")
 

@@ -1,4 +1,4 @@
-"""The audit log on disk: private, bounded, honest about what it lost."""
+"""The audit log on disk: private, limited in size, with a count of lost lines."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ EVENT = AuditEvent(
 )
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
+def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
-async def test_a_line_says_who_did_what_and_leaves_out_what_says_nothing(tmp_path: Path) -> None:
+async def test_a_line_contains_user_and_request_and_omits_empty_fields(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit.log")
     log.record(EVENT)
     await log.flush()
-    assert lines(tmp_path / "audit.log") == [
+    assert read_lines(tmp_path / "audit.log") == [
         {
             "time": "2023-11-14T22:13:20.250000Z",
             "requestID": "r1",
@@ -60,7 +60,7 @@ async def test_a_line_says_who_did_what_and_leaves_out_what_says_nothing(tmp_pat
     ]
 
 
-async def test_files_are_private_and_old_ones_go(tmp_path: Path) -> None:
+async def test_files_are_private_and_old_ones_are_deleted(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit.log", file_bytes_max=600, files=3)
     for number in range(20):
         log.record(replace(EVENT, request_id=f"r{number}"))
@@ -70,17 +70,17 @@ async def test_files_are_private_and_old_ones_go(tmp_path: Path) -> None:
     for path in (tmp_path / name for name in files):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert path.stat().st_size <= 600
-    kept = [line["requestID"] for name in reversed(files) for line in lines(tmp_path / name)]
+    kept = [line["requestID"] for name in reversed(files) for line in read_lines(tmp_path / name)]
     assert kept == [f"r{number}" for number in range(20 - len(kept), 20)]
     assert len(kept) > 4
 
 
-async def test_a_full_buffer_loses_lines_and_says_how_many(tmp_path: Path) -> None:
+async def test_lines_beyond_the_buffer_are_dropped_and_counted(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit.log", buffer_max=2)
     for number in range(5):
         log.record(replace(EVENT, request_id=f"r{number}"))
     await log.flush()
-    first, *rest = lines(tmp_path / "audit.log")
+    first, *rest = read_lines(tmp_path / "audit.log")
     assert first == {"lost": 3}
     assert [line["requestID"] for line in rest] == ["r0", "r1"]
 
@@ -93,11 +93,11 @@ async def test_lines_that_cannot_be_written_are_counted(tmp_path: Path) -> None:
     folder.mkdir()
     log.record(replace(EVENT, request_id="r2"))
     await log.flush()
-    first, second = lines(folder / "audit.log")
+    first, second = read_lines(folder / "audit.log")
     assert (first, second["requestID"]) == ({"lost": 1}, "r2")
 
 
-async def test_names_of_strangers_stay_on_their_line_and_off_the_terminal(tmp_path: Path) -> None:
+async def test_control_characters_in_names_are_escaped(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "audit.log")
     log.record(replace(EVENT, name='x\n{"user":"root"}\x1b[2J\u009b31m\u202e\u2028'))
     await log.flush()
@@ -121,4 +121,5 @@ async def test_only_the_thread_of_the_event_loop_encodes(
     for _ in range(3):
         log.record(EVENT)
     await log.flush()
-    assert threads == [threading.get_ident()] * 3  # two events and the line of lost ones
+    two_events_and_lost_count = 3
+    assert threads == [threading.get_ident()] * two_events_and_lost_count

@@ -1,4 +1,4 @@
-"""Certificates, tokens and the kubeconfig of an installation: private, stable, renewed in time."""
+"""The state directory: certificates, tokens, keys, the kubeconfig and settings of the last run."""
 
 from __future__ import annotations
 
@@ -12,18 +12,24 @@ from pathlib import Path
 import pytest
 import yaml
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from datum_compute.api.meta.codec import decode
 from datum_compute.api.planes import HUB, PLATFORM, cell_plane, project_plane
 from datum_compute.app.certificates import ensure_certificate
 from datum_compute.app.settings.settings import local_settings, manager_settings
-from datum_compute.app.state_credentials import ensure_credentials, write_kubeconfig
+from datum_compute.app.state_credentials import ensure_credentials, ensure_signer, write_kubeconfig
 from datum_compute.app.state_directory import (
     StateError,
     describe_disk_problem,
     describe_problem,
     overwrite_private,
     private_directory,
+    remember_cells,
+    remember_port,
+    remembered_cells,
+    remembered_port,
     require_database,
     write_private,
 )
@@ -32,7 +38,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PLANES = (PLATFORM, project_plane("default"), HUB, cell_plane("dfw"))
 
 
-def test_certificates_are_private_and_stay_the_same(tmp_path: Path) -> None:
+def test_certificates_are_private_and_kept(tmp_path: Path) -> None:
     first = ensure_certificate(tmp_path, NOW)
     contents = first.certificate.read_bytes()
     assert (
@@ -60,7 +66,7 @@ def test_the_certificate_is_for_loopback_and_signed_by_the_authority(tmp_path: P
     assert context.get_ca_certs()
 
 
-def test_tokens_stay_and_new_planes_get_their_own(tmp_path: Path) -> None:
+def test_tokens_are_kept_and_new_planes_get_new_ones(tmp_path: Path) -> None:
     file = tmp_path / "tokens.json"
     first = ensure_credentials(file, PLANES[:2])
     second = ensure_credentials(file, PLANES)
@@ -70,7 +76,7 @@ def test_tokens_stay_and_new_planes_get_their_own(tmp_path: Path) -> None:
     assert second.manager not in repr(second)
 
 
-def test_a_token_stands_for_its_plane_only(tmp_path: Path) -> None:
+def test_a_token_is_valid_for_its_plane_only(tmp_path: Path) -> None:
     credentials = ensure_credentials(tmp_path / "tokens.json", PLANES)
     user = credentials.authenticator().user_of(credentials.planes[HUB])
     assert user is not None
@@ -78,7 +84,7 @@ def test_a_token_stands_for_its_plane_only(tmp_path: Path) -> None:
     assert not [plane for plane in PLANES if plane != HUB and user.may_reach(plane)]
 
 
-def test_the_kubeconfig_has_a_context_for_each_plane_and_is_left_alone(tmp_path: Path) -> None:
+def test_the_kubeconfig_has_a_context_per_plane_and_is_not_rewritten(tmp_path: Path) -> None:
     credentials = ensure_credentials(tmp_path / "tokens.json", PLANES)
     path = tmp_path / "kubeconfig"
 
@@ -100,7 +106,7 @@ def test_the_kubeconfig_has_a_context_for_each_plane_and_is_left_alone(tmp_path:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_replaced_file_is_never_half_written_or_public(tmp_path: Path) -> None:
+def test_files_are_replaced_atomically_and_private(tmp_path: Path) -> None:
     directory = private_directory(tmp_path / "state")
     write_private(directory / "a", b"one")
     write_private(directory / "a", b"two")
@@ -109,7 +115,7 @@ def test_a_replaced_file_is_never_half_written_or_public(tmp_path: Path) -> None
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
 
 
-def test_flags_beat_the_environment() -> None:
+def test_flags_override_the_environment() -> None:
     arguments = ["--state-dir", "d"]
     assert local_settings(arguments, {"DATUM_LOG_LEVEL": "debug"}).telemetry.log_level == "debug"
     flagged = local_settings([*arguments, "--log-level", "error"], {"DATUM_LOG_LEVEL": "debug"})
@@ -125,7 +131,7 @@ def test_flags_beat_the_environment() -> None:
     ],
     ids=["no kubeconfig", "nothing enabled", "no state directory"],
 )
-def test_a_manager_without_what_it_needs_does_not_start(
+def test_a_manager_without_required_flags_does_not_start(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stopped:
@@ -134,17 +140,17 @@ def test_a_manager_without_what_it_needs_does_not_start(
     assert "--" in capsys.readouterr().err
 
 
-def test_without_room_a_file_is_written_where_it_lies(tmp_path: Path) -> None:
-    told = tmp_path / "server.json"
-    overwrite_private(told, b'{"pid":12345}')
+def test_a_file_is_overwritten_in_place_when_the_disk_is_full(tmp_path: Path) -> None:
+    path = tmp_path / "server.json"
+    overwrite_private(path, b'{"pid":12345}')
     draft = tmp_path / ".server.json.new"
     draft.symlink_to("/dev/full")
-    overwrite_private(told, b'{"pid":0}')
-    assert decode(told.read_bytes()) == {"pid": 0}
-    assert list(tmp_path.iterdir()) == [told]
+    overwrite_private(path, b'{"pid":0}')
+    assert decode(path.read_bytes()) == {"pid": 0}
+    assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_new_file_without_room_is_an_error_that_leaves_nothing(tmp_path: Path) -> None:
+def test_a_new_file_on_a_full_disk_is_an_error_and_leaves_no_draft(tmp_path: Path) -> None:
     draft = tmp_path / ".server.json.new"
     draft.symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left") as caught:
@@ -153,7 +159,7 @@ def test_a_new_file_without_room_is_an_error_that_leaves_nothing(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_wrong_with_a_disk_is_said_in_words(tmp_path: Path) -> None:
+def test_problems_of_a_disk_are_described(tmp_path: Path) -> None:
     def disk(*, free: int = 1000, blocks: int = 1000, flags: int = 0) -> os.statvfs_result:
         return os.statvfs_result((4096, 4096, blocks, free, free, 10, 10, 10, flags, 255))
 
@@ -171,10 +177,63 @@ def test_what_is_wrong_with_a_disk_is_said_in_words(tmp_path: Path) -> None:
     assert describe_disk_problem(tmp_path / "not" / "there") == ""
 
 
-def test_a_platform_whose_database_is_gone_does_not_begin_with_an_empty_one(tmp_path: Path) -> None:
+def test_a_missing_database_is_an_error_after_the_first_start(tmp_path: Path) -> None:
     require_database(tmp_path)  # a first start
     (tmp_path / "kubeconfig").touch()
     with pytest.raises(StateError, match=r"store\.db is gone.*local restore"):
         require_database(tmp_path)
     (tmp_path / "store.db").touch()
     require_database(tmp_path)
+
+
+CELLS = (cell_plane("dfw"), cell_plane("ams"))
+
+
+def test_port_and_cells_of_the_last_run_are_read(tmp_path: Path) -> None:
+    remember_port(tmp_path, 4711)
+    remember_cells(tmp_path, CELLS)
+    assert remembered_port(tmp_path) == 4711
+    assert remembered_cells(tmp_path) == CELLS
+
+
+def test_unchanged_cells_are_not_written(tmp_path: Path) -> None:
+    remember_cells(tmp_path, CELLS)
+    before = (tmp_path / "cells.json").stat().st_ino
+    remember_cells(tmp_path, CELLS)
+    assert (tmp_path / "cells.json").stat().st_ino == before
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '{"port": "x"}', '{"port": 70000}', '{"cells": ["a/b"]}', '{"cells": 1}'],
+)
+def test_damaged_files_of_the_last_run_are_ignored(tmp_path: Path, text: str) -> None:
+    for name in ("port.json", "cells.json"):
+        (tmp_path / name).write_text(text)
+    assert remembered_port(tmp_path) == 0
+    assert remembered_cells(tmp_path) == ()
+
+
+def key_of_another_curve() -> bytes:
+    return ec.generate_private_key(ec.SECP384R1()).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def test_the_signing_key_is_created_once_and_private(tmp_path: Path) -> None:
+    path = tmp_path / "service-accounts.key"
+    ensure_signer(path)
+    made = path.read_bytes()
+    ensure_signer(path)
+    assert path.read_bytes() == made
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("content", [b"", b"no key", key_of_another_curve()])
+def test_the_error_of_an_invalid_signing_key_names_the_file(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "service-accounts.key"
+    path.write_bytes(content)
+    with pytest.raises(StateError, match=r"service-accounts.key does not hold a P-256 key"):
+        ensure_signer(path)

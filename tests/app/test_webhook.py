@@ -1,4 +1,4 @@
-"""The webhook over real TLS, in front of a real plane."""
+"""The webhook on a real TLS port, with a real plane."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class Hook:
     async def post(self, path: str, body: Any, **headers: str) -> tuple[int, JsonObject]:
         sent = body if isinstance(body, bytes) else encode(body)
         headers = {"content-type": "application/json", **headers}
-        return await self.ask("POST", path, data=BytesIO(sent), headers=headers)
+        return await self.request("POST", path, data=BytesIO(sent), headers=headers)
 
-    async def ask(self, method: str, path: str, **more: Any) -> tuple[int, JsonObject]:
+    async def request(self, method: str, path: str, **more: Any) -> tuple[int, JsonObject]:
         limit = aiohttp.ClientTimeout(total=ENOUGH_S)
         async with (
             aiohttp.ClientSession(timeout=limit) as session,
@@ -61,10 +61,12 @@ class Hook:
             body = await answer.read()
             return answer.status, decode(body) if body.startswith(b"{") else {}
 
-    async def verdict(self, obj: JsonObject, name: str, path: str = "/validate") -> JsonObject:
-        """On a create by somebody."""
-        someone = {"username": name, "groups": ["system:authenticated"]}
-        status, answer = await self.post(path, review(obj, user=someone))
+    async def review_create(
+        self, obj: JsonObject, name: str, path: str = "/validate"
+    ) -> JsonObject:
+        """Review a create request of this user."""
+        reviewed_user = {"username": name, "groups": ["system:authenticated"]}
+        status, answer = await self.post(path, review(obj, user=reviewed_user))
         assert status == 200
         response: JsonObject = answer["response"]
         return response
@@ -88,7 +90,7 @@ def dispatcher_for(server: InProcessServer, *, token: str = MANAGER) -> WebhookD
 
 @asynccontextmanager
 async def a_project() -> AsyncIterator[InProcessServer]:
-    """Where edith edits, vera looks on, and the manager has the rights that it is shipped with."""
+    """A project with the editor edith, the viewer vera and the role of the manager."""
     users = {MANAGER: User(MANAGER_USER, (), frozenset({"*"}))}
     async with running_server(users=users) as server:
         for plane in (PLATFORM, DEMO):
@@ -121,23 +123,23 @@ def sent(city: str = "DFW") -> JsonObject:
     return made
 
 
-async def test_rights_and_cities_are_those_of_the_plane(hook: Hook) -> None:
-    assert (await hook.verdict(sent(), "edith")) == {"uid": "review-1", "allowed": True}
-    refused = await hook.verdict(sent(), "vera")
+async def test_permissions_and_cities_of_the_plane_are_checked(hook: Hook) -> None:
+    assert (await hook.review_create(sent(), "edith")) == {"uid": "review-1", "allowed": True}
+    refused = await hook.review_create(sent(), "vera")
     (cause,) = refused["status"]["details"]["causes"]
     assert cause["field"] == "spec.template.spec.networkInterfaces"
-    unknown = await hook.verdict(sent("DFX"), "edith")
+    unknown = await hook.review_create(sent("DFX"), "edith")
     assert "did you mean DFW" in unknown["status"]["message"]
-    assert (await hook.verdict(sent(), "edith", "/validate/project/demo"))["allowed"] is True
+    assert (await hook.review_create(sent(), "edith", "/validate/project/demo"))["allowed"] is True
 
 
-async def test_defaults_come_as_a_patch(hook: Hook) -> None:
-    response = await hook.verdict(sent("dfw"), "edith", "/mutate")
+async def test_defaults_are_returned_as_a_patch(hook: Hook) -> None:
+    response = await hook.review_create(sent("dfw"), "edith", "/mutate")
     operations = decode(base64.b64decode(response["patch"]))
     assert ("replace", "DFW") in [(o["op"], o["value"]) for o in operations]
 
 
-NONSENSE = [
+INVALID_REQUESTS = [
     (b"", 400),
     (b"{", 400),
     (b"[]", 400),
@@ -154,8 +156,8 @@ NONSENSE = [
 
 
 @pytest.mark.parametrize("path", ["/validate", "/mutate"])
-@pytest.mark.parametrize(("body", "code"), NONSENSE, ids=range(len(NONSENSE)))
-async def test_nonsense_is_answered_and_never_by_a_server_error(
+@pytest.mark.parametrize(("body", "code"), INVALID_REQUESTS, ids=range(len(INVALID_REQUESTS)))
+async def test_an_invalid_request_is_not_a_server_error(
     hook: Hook, path: str, body: bytes, code: int
 ) -> None:
     status, answer = await hook.post(path, body)
@@ -163,40 +165,42 @@ async def test_nonsense_is_answered_and_never_by_a_server_error(
     assert answer["kind"] == ("AdmissionReview" if code == 200 else "Status")
 
 
-async def test_other_paths_methods_and_types_are_refused_by_name(hook: Hook) -> None:
-    assert (await hook.ask("GET", "/healthz"))[0] == 200
-    assert (await hook.ask("GET", "/validate"))[0] == 405
+async def test_other_paths_methods_and_media_types_are_rejected(hook: Hook) -> None:
+    assert (await hook.request("GET", "/healthz"))[0] == 200
+    assert (await hook.request("GET", "/validate"))[0] == 405
     assert (await hook.post("/other", review(sent())))[0] == 404
     yaml = {"content-type": "application/yaml"}
     assert (await hook.post("/validate", review(sent()), **yaml))[0] == 415
 
 
-async def test_a_user_of_nobody_is_refused_and_not_let_through(hook: Hook) -> None:
+async def test_a_review_without_a_user_is_rejected(hook: Hook) -> None:
     status, answer = await hook.post("/validate", review(sent(), userInfo={}))
     assert (status, answer["response"]["allowed"]) == (200, False)
 
 
-async def test_a_plane_that_does_not_answer_makes_writes_wait_and_not_pass(tmp_path: Path) -> None:
+async def test_writes_fail_and_can_be_retried_while_the_plane_does_not_answer(
+    tmp_path: Path,
+) -> None:
     async with a_project() as server:
         lost = dispatcher_for(server, token="no-such-token")
         async with a_hook(lost, tmp_path) as hook:
-            refused = await hook.verdict(sent(), "edith")
+            refused = await hook.review_create(sent(), "edith")
             assert (refused["allowed"], refused["status"]["code"]) == (False, 503)
-            elsewhere = await hook.verdict(sent(), "edith", "/validate/project/other")
+            elsewhere = await hook.review_create(sent(), "edith", "/validate/project/other")
             assert elsewhere["status"]["reason"] == "ServiceUnavailable"
 
 
-async def test_with_several_projects_a_write_for_none_of_them_is_refused_for_good(
+async def test_a_write_for_an_unknown_project_is_rejected(
     tmp_path: Path,
 ) -> None:
     async with a_project() as server:
         one = dispatcher_for(server)
         clients = {**one.clients, PlaneName("project/other"): one.clients[DEMO]}
         async with a_hook(WebhookDispatcher(clients, server.clock), tmp_path) as hook:
-            unclear = await hook.verdict(sent(), "edith")
+            unclear = await hook.review_create(sent(), "edith")
             assert (unclear["allowed"], unclear["status"]["code"]) == (False, 400)
             assert "/validate/project/<name>" in unclear["status"]["message"]
-            assert (await hook.verdict(sent(), "edith", "/validate/project/demo"))["allowed"]
+            assert (await hook.review_create(sent(), "edith", "/validate/project/demo"))["allowed"]
 
 
 @pytest.mark.parametrize(
@@ -209,7 +213,7 @@ async def test_with_several_projects_a_write_for_none_of_them_is_refused_for_goo
         ("project/a", "", {"parent-name": "x", "parent-type": "Organization"}, "project/a"),
     ],
 )
-def test_claims_come_before_the_path_and_the_only_project_comes_last(
+def test_the_project_is_read_from_claims_then_from_the_path(
     planes: str, in_path: str, extra: dict[str, str], expected: str
 ) -> None:
     known = [PlaneName(plane) for plane in planes.split()]
@@ -217,7 +221,7 @@ def test_claims_come_before_the_path_and_the_only_project_comes_last(
     assert reviewed_plane(known, in_path, Requester("ann", extra=claims)) == expected
 
 
-def test_no_other_project_is_taken_for_want_of_the_right_one() -> None:
+def test_an_unknown_project_is_not_replaced_by_another() -> None:
     known = [PlaneName("project/a"), PlaneName("project/b")]
     with pytest.raises(BadRequest, match="/validate/project/<name>"):
         reviewed_plane(known, "", Requester("ann"))
@@ -237,17 +241,17 @@ async def serial_number(hook: Hook) -> int:
     return x509.load_der_x509_certificate(shown).serial_number
 
 
-def serial_of(certificate: Path) -> int:
+def read_serial_number(certificate: Path) -> int:
     return x509.load_pem_x509_certificate(certificate.read_bytes()).serial_number
 
 
-def renewed(folder: Path) -> ServerCertificate:
-    """Signed again by the same authority."""
+def renew_certificate(folder: Path) -> ServerCertificate:
+    """Issue a certificate again with the same authority."""
     (folder / "server.crt").unlink()
     return ensure_certificate(folder, datetime.now(UTC))
 
 
-async def test_a_new_certificate_counts_from_the_next_connection_on(tmp_path: Path) -> None:
+async def test_a_new_certificate_is_used_for_the_next_connection(tmp_path: Path) -> None:
     files = ensure_certificate(tmp_path, datetime.now(UTC))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(files.certificate, files.key)
@@ -257,21 +261,21 @@ async def test_a_new_certificate_counts_from_the_next_connection_on(tmp_path: Pa
         following = asyncio.create_task(
             reload_certificate(context, files.certificate, files.key, 0.01)
         )
-        await asyncio.sleep(0)  # it has seen the first pair
-        renewal = renewed(tmp_path)
+        await asyncio.sleep(0)  # it has loaded the first pair
+        renewal = renew_certificate(tmp_path)
         async with asyncio.timeout(ENOUGH_S):
             while (shown := await serial_number(hook)) == first:
                 pass
-        assert shown == serial_of(renewal.certificate)
+        assert shown == read_serial_number(renewal.certificate)
         following.cancel()
 
 
-async def test_half_of_a_new_pair_leaves_the_old_one_in_use(tmp_path: Path) -> None:
+async def test_a_new_certificate_without_its_key_is_not_used(tmp_path: Path) -> None:
     files = ensure_certificate(tmp_path, datetime.now(UTC))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(files.certificate, files.key)
     key = files.key.read_bytes()
-    renewed(tmp_path)
+    renew_certificate(tmp_path)
     new_key = files.key.read_bytes()
     files.key.write_bytes(key)
     assert not load_certificate(context, files.certificate, files.key)
@@ -281,13 +285,15 @@ async def test_half_of_a_new_pair_leaves_the_old_one_in_use(tmp_path: Path) -> N
     assert load_certificate(context, files.certificate, files.key)
 
 
-async def test_its_own_certificate_names_the_service(hook: Hook, tmp_path: Path) -> None:
+async def test_the_generated_certificate_contains_the_name_of_the_service(
+    hook: Hook, tmp_path: Path
+) -> None:
     made = x509.load_pem_x509_certificate((tmp_path / "webhook" / "server.crt").read_bytes())
     names = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert "compute-webhook.kube-system.svc" in names.get_values_for_type(x509.DNSName)
 
 
-async def test_files_that_are_no_certificate_are_named(tmp_path: Path) -> None:
+async def test_the_error_of_an_invalid_certificate_names_the_file(tmp_path: Path) -> None:
     wrong = tmp_path / "tls.crt"
     wrong.write_text("nothing")
     settings = TlsPortSettings(ANYWHERE, wrong, wrong)
@@ -297,7 +303,7 @@ async def test_files_that_are_no_certificate_are_named(tmp_path: Path) -> None:
                 pass
 
 
-async def test_with_an_authority_only_those_it_signed_may_ask(tmp_path: Path) -> None:
+async def test_clients_need_a_certificate_if_an_authority_is_set(tmp_path: Path) -> None:
     now, own, shown = datetime.now(UTC), tmp_path / "own", tmp_path / "client.pem"
     own.mkdir()
     files = ensure_certificate(own, now)
@@ -310,6 +316,6 @@ async def test_with_an_authority_only_those_it_signed_may_ask(tmp_path: Path) ->
     ):
         url = f"https://127.0.0.1:{port}"
         known = Hook(url, trusting(files, shown))
-        assert (await known.verdict(sent(), "edith"))["allowed"] is True
+        assert (await known.review_create(sent(), "edith"))["allowed"] is True
         with pytest.raises(aiohttp.ClientError):
-            await Hook(url, trusting(files)).verdict(sent(), "edith")
+            await Hook(url, trusting(files)).review_create(sent(), "edith")

@@ -1,46 +1,99 @@
-"""Files that machines see, and what machines that are gone have said."""
+"""The container engine of the host, and the volumes, logs and crash reports of containers."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from datum_compute.app.container_host import (
     AGE_S,
+    ANSWER_S,
     REPORTS_PER_MACHINE_MAX,
     CrashReportFiles,
+    FoundEngine,
     Limits,
     LogFiles,
     VolumeDirectories,
+    find_engine,
     platform_id,
     ran_out_of_memory,
 )
 from datum_compute.app.state_directory import StateError
-from datum_compute.drivers.driver import DataFile, PermanentError
+from datum_compute.drivers.containers.engine import Engine, EngineTimeout, EngineVersion
+from datum_compute.drivers.driver import DataFile, PermanentError, TransientError
 from datum_compute.drivers.queries import CrashReport
+from testkit.sim.loop import VirtualLoop, run_virtual
+
+# Seconds after which an engine answers; None if it does not exist.
+AFTER_S = {"missing": None, "slow": 25.0, "fast": 0.1, "hung": 1e6}
 
 
-def test_a_folder_holds_exactly_the_files_it_was_given(tmp_path: Path) -> None:
+class TimedEngine(Engine):
+    """An engine in virtual time, named by its socket."""
+
+    async def read_version(self, timeout_s: float = 5.0) -> EngineVersion:
+        after_s = AFTER_S[self.socket]
+        if after_s is None:
+            raise TransientError("no such file or directory")
+        if after_s > timeout_s:
+            await asyncio.sleep(timeout_s)
+            raise EngineTimeout(f"no answer within {timeout_s:g} s")
+        await asyncio.sleep(after_s)
+        return EngineVersion(self.socket, "1")
+
+
+def find_first_engine(*sockets: str) -> tuple[FoundEngine, float]:
+    """Return the engine that is found, and after how many seconds."""
+
+    async def main(loop: VirtualLoop) -> tuple[FoundEngine, float]:
+        return await find_engine(sockets, TimedEngine), loop.time()
+
+    return run_virtual(Random(1), main)
+
+
+def test_an_engine_that_answers_slowly_is_found() -> None:
+    engine, _ = find_first_engine("missing", "slow")
+    assert engine.facts == EngineVersion("slow", "1")
+
+
+def test_the_first_engine_that_answers_is_used() -> None:
+    assert find_first_engine("slow", "fast")[0].socket == "slow"
+    engine, after_s = find_first_engine("hung", "fast")
+    assert engine.socket == "fast"
+    assert after_s <= ANSWER_S
+
+
+def test_the_error_without_an_engine_lists_every_socket_and_its_timeout() -> None:
+    with pytest.raises(StateError) as refused:
+        find_first_engine("missing", "hung")
+    assert "missing: no such file or directory; hung: no answer within 30 s" in str(refused.value)
+
+
+def test_a_volume_directory_contains_exactly_the_written_files(tmp_path: Path) -> None:
     folders = VolumeDirectories(tmp_path / "data")
     folders.write("ns/web/1", "v", [DataFile("old", b"1")])
     folder = Path(folders.write("ns/web/1", "v", [DataFile("a/b/c", b"2", 0o440)]))
     assert [f.relative_to(folder).as_posix() for f in folder.rglob("*")] == ["a", "a/b", "a/b/c"]
     assert (folder / "a/b/c").read_bytes() == b"2"
     assert (folder / "a/b/c").stat().st_mode & 0o777 == 0o440
-    assert folder.stat().st_mode & 0o777 == 0o755, "whoever the container runs as may look"
-    assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700, "nobody else on the host may"
+    assert folder.stat().st_mode & 0o777 == 0o755, "readable by any user of the container"
+    assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700, (
+        "not readable by other users of the host"
+    )
 
 
 @pytest.mark.parametrize("path", ["../out", "a/../../out", "/etc/out"])
-def test_no_file_leaves_its_folder(tmp_path: Path, path: str) -> None:
+def test_a_path_outside_of_the_volume_is_rejected(tmp_path: Path, path: str) -> None:
     with pytest.raises(PermanentError, match=r"volume v: .* lies outside of it"):
         VolumeDirectories(tmp_path / "data").write("ns/web/1", "v", [DataFile(path, b"x")])
 
 
-def test_files_go_with_their_machine_also_if_nobody_saw_it_go(tmp_path: Path) -> None:
+def test_volumes_of_removed_and_of_unknown_machines_are_deleted(tmp_path: Path) -> None:
     folders = VolumeDirectories(tmp_path / "data")
     kept, gone, lost = (
         Path(folders.write(f"ns/web/{n}", "v", [DataFile("f", b"x")])) for n in range(3)
@@ -50,16 +103,16 @@ def test_files_go_with_their_machine_also_if_nobody_saw_it_go(tmp_path: Path) ->
     assert (kept.exists(), gone.exists(), lost.exists()) == (True, False, False)
 
 
-async def test_what_was_said_is_found_by_the_name_of_the_instance(tmp_path: Path) -> None:
+async def test_archived_logs_are_found_by_the_name_of_the_instance(tmp_path: Path) -> None:
     archive = LogFiles(tmp_path / "logs" / "dfw", lambda: 0.0)
     await archive.save("ns/web/1", "app", b"one")
     await archive.save("ns/web-other/1", "app", b"other")
     await archive.save("ns/web/2", "app", b"")
     assert await archive.load("ns/web") == [("ns/web/1", "app", b"one")]
-    assert await archive.load("ns/nobody") == []
+    assert await archive.load("ns/other") == []
 
 
-async def test_the_oldest_goes_first_by_age_and_by_size(
+async def test_the_oldest_logs_are_deleted_by_size_and_by_age(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 1_000_000.0
@@ -78,7 +131,7 @@ async def test_the_oldest_goes_first_by_age_and_by_size(
     assert "ns/web/1" not in [machine for machine, _, _ in await archive.load("ns/web")]
 
 
-def test_cards_are_kept_for_a_day_and_not_too_many_of_one_machine(tmp_path: Path) -> None:
+def test_crash_reports_are_kept_for_a_day_and_limited_per_machine(tmp_path: Path) -> None:
     now_s = time.time()
     archive = CrashReportFiles(tmp_path / "crashes" / "dfw", lambda: now_s)
     archive.save("ns/other/1", CrashReport(ended_at="2026-01-01T00:00:00.000Z", message="other"))
@@ -87,25 +140,23 @@ def test_cards_are_kept_for_a_day_and_not_too_many_of_one_machine(tmp_path: Path
         archive.save("ns/web/1", CrashReport(ended_at=ended_at, message=str(number), exit_code=3))
     archive.save("ns/web/2", CrashReport(ended_at="2026-01-01T00:02:00.000Z", message="next"))
     found = CrashReportFiles(tmp_path / "crashes" / "dfw", lambda: now_s).load("ns/web")
-    assert [card.message for card in found] == ["3", *map(str, range(4, 13)), "next"]
+    assert [report.message for report in found] == ["3", *map(str, range(4, 13)), "next"]
     assert found[0].exit_code == 3
-    assert [card.message for card in archive.load("ns/other")] == ["other"]
+    assert [report.message for report in archive.load("ns/other")] == ["other"]
     (tmp_path / "crashes" / "dfw" / "ns%2Fweb%2F1,x.json").write_text("{")
-    assert len(archive.load("ns/web")) == REPORTS_PER_MACHINE_MAX + 1, (
-        "what is damaged is passed over"
-    )
+    assert len(archive.load("ns/web")) == REPORTS_PER_MACHINE_MAX + 1, "damaged files are skipped"
     now_s += AGE_S + 60
     assert archive.load("ns/web") == []
 
 
-def test_a_disk_that_takes_nothing_loses_cards_and_nothing_else(tmp_path: Path) -> None:
+def test_a_crash_report_that_cannot_be_written_is_dropped(tmp_path: Path) -> None:
     (tmp_path / "crashes").write_text("in the way")
     archive = CrashReportFiles(tmp_path / "crashes" / "dfw", lambda: 0.0)
     archive.save("ns/web/1", CrashReport(ended_at="2026-01-01T00:00:00.000Z", message="lost"))
     assert archive.load("ns/web") == []
 
 
-def test_a_platform_knows_its_containers_by_an_id_that_stays(tmp_path: Path) -> None:
+def test_the_id_of_a_platform_does_not_change(tmp_path: Path) -> None:
     ids = iter(("first-uid", "second-uid"))
     made = platform_id(tmp_path, lambda: next(ids))
     assert platform_id(tmp_path, lambda: next(ids)) == made
@@ -114,5 +165,5 @@ def test_a_platform_knows_its_containers_by_an_id_that_stays(tmp_path: Path) -> 
         platform_id(tmp_path, lambda: next(ids))
 
 
-def test_the_kernel_says_nothing_of_a_container_that_there_was_not() -> None:
+def test_a_missing_container_did_not_run_out_of_memory() -> None:
     assert ran_out_of_memory("no-such-container") is False

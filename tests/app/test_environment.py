@@ -1,3 +1,5 @@
+"""Uids of the real environment."""
+
 from __future__ import annotations
 
 import uuid

@@ -1,4 +1,4 @@
-"""A machine joins a hub: the files it keeps, asking again, renewing, and being shut out."""
+"""A cell joins a hub, renews its certificate, and rotates the token of the hub."""
 
 from __future__ import annotations
 
@@ -15,9 +15,17 @@ from msgspec.structs import replace
 from datum_compute.api.errors import Forbidden, Unauthorized
 from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import CLUSTER, SECRET
+from datum_compute.api.membership import HUB_USER
 from datum_compute.api.meta.objects import Ref
-from datum_compute.api.planes import HUB
-from datum_compute.app.cell_membership import Joining, MembershipFiles, due_in_s, join, renew
+from datum_compute.api.planes import HUB, cell_plane
+from datum_compute.app.cell_membership import (
+    HubToken,
+    Joining,
+    MembershipFiles,
+    due_in_s,
+    join,
+    renew,
+)
 from datum_compute.app.certificates import (
     certify,
     ensure_certificate,
@@ -25,11 +33,17 @@ from datum_compute.app.certificates import (
     validity,
 )
 from datum_compute.app.cluster_members import connection_to
-from datum_compute.app.state_credentials import merge_cells, write_kubeconfig
+from datum_compute.app.state_credentials import (
+    Credentials,
+    ensure_credentials,
+    merge_cells,
+    write_kubeconfig,
+)
 from datum_compute.app.state_directory import StateError, private_directory
 from datum_compute.client.auth.connection import Connection
 from datum_compute.client.client import Client
 from datum_compute.client.transport.interface import Transport
+from datum_compute.server.access.authentication import StaticTokens
 from datum_compute.server.access.client_certificates import IssuedCertificate, SigningRequest
 from testkit.api_server.running_server import START_S, TOKEN, InProcessServer
 from tests.server.cell_world import CLUSTERS, hub_with_two_cells
@@ -40,8 +54,8 @@ NOW = datetime.fromtimestamp(START_S, UTC)
 URL = "https://127.0.0.1:7443"
 
 
-class Link:
-    """To the server, with the certificate that a TLS port would have seen."""
+class CertificateTransport:
+    """A transport to the server with the client certificate of a TLS connection."""
 
     def __init__(self, server: InProcessServer, certificate_pem: str = "") -> None:
         self._server = server
@@ -51,12 +65,12 @@ class Link:
         return await self._server.api.dispatch(replace(request, certificate_pem=self._certificate))
 
 
-def opener(
+def build_opener(
     server: InProcessServer,
 ) -> Callable[[Connection], AbstractAsyncContextManager[Transport]]:
     @asynccontextmanager
     async def opened(_connection: Connection) -> AsyncIterator[Transport]:
-        yield Link(server)
+        yield CertificateTransport(server)
 
     return opened
 
@@ -74,51 +88,53 @@ async def hub(folder: Path) -> AsyncIterator[InProcessServer]:
         yield server
 
 
-def joining(folder: Path, **more: str) -> Joining:
+def build_joining(folder: Path, **more: str) -> Joining:
     values = {"cell": "lhr", "city": "lhr", "token": TOKEN_TEXT, **more}
     return Joining(folder / "cell", values["cell"], values["city"], URL, values["token"])
 
 
-async def test_a_machine_keeps_what_it_needs_and_asks_again_with_the_same_key(
+async def test_a_repeated_join_uses_the_same_key_and_files_are_private(
     tmp_path: Path,
 ) -> None:
     async with hub(tmp_path / "hub") as server:
-        membership = await join(joining(tmp_path), opener(server), NOW)
+        membership = await join(build_joining(tmp_path), build_opener(server), NOW)
         files = MembershipFiles(tmp_path / "cell")
         assert files.read() == membership
         assert (membership.city, membership.hub) == ("LHR", URL)
         key = files.key.read_bytes()
-        again = await join(joining(tmp_path), opener(server), NOW)
+        again = await join(build_joining(tmp_path), build_opener(server), NOW)
         assert (again, files.key.read_bytes()) == (membership, key)
         for path in (tmp_path / "cell").iterdir():
             assert path.stat().st_mode & 0o077 == 0, path
 
 
-async def test_a_refused_machine_has_not_joined(tmp_path: Path) -> None:
+async def test_a_rejected_join_leaves_no_membership(tmp_path: Path) -> None:
     async with hub(tmp_path / "hub") as server:
         with pytest.raises(Unauthorized):
-            await join(joining(tmp_path, token="join-one.wrong"), opener(server), NOW)
+            await join(build_joining(tmp_path, token="join-one.wrong"), build_opener(server), NOW)
         server.clock.now_s += 7200
         with pytest.raises(Forbidden, match="has expired"):
-            await join(joining(tmp_path), opener(server), NOW)
+            await join(build_joining(tmp_path), build_opener(server), NOW)
     assert MembershipFiles(tmp_path / "cell").read() is None
 
 
-async def test_a_state_directory_is_of_one_cell(tmp_path: Path) -> None:
+async def test_a_state_directory_belongs_to_one_cell(tmp_path: Path) -> None:
     async with hub(tmp_path / "hub") as server:
-        await join(joining(tmp_path), opener(server), NOW)
+        await join(build_joining(tmp_path), build_opener(server), NOW)
         with pytest.raises(StateError, match="belongs to cell lhr"):
-            await join(joining(tmp_path, cell="ams", city="AMS"), opener(server), NOW)
+            await join(build_joining(tmp_path, cell="ams", city="AMS"), build_opener(server), NOW)
 
 
-async def test_the_certificate_opens_the_slice_is_renewed_and_ends_with_the_cluster(
+async def test_the_certificate_is_renewed_and_invalid_after_the_cluster_is_deleted(
     tmp_path: Path,
 ) -> None:
     async with hub(tmp_path / "hub") as server:
-        membership = await join(joining(tmp_path), opener(server), NOW)
+        membership = await join(build_joining(tmp_path), build_opener(server), NOW)
         files = MembershipFiles(tmp_path / "cell")
         shown = files.certificate.read_text()
-        client = Client(Link(server, shown), prefix=HUB_PATH, token="", agent="cell")
+        client = Client(
+            CertificateTransport(server, shown), prefix=HUB_PATH, token="", agent="cell"
+        )
         assert (await client.get(CLUSTER, Ref("", "lhr"))).metadata.name == "lhr"
         with pytest.raises(Forbidden):
             await client.get(CLUSTER, Ref("", "dfw"))
@@ -136,20 +152,22 @@ async def test_the_certificate_opens_the_slice_is_renewed_and_ends_with_the_clus
 
 
 @pytest.mark.parametrize("lifetime_s", [30.0, 600.0, 86400.0])
-def test_a_certificate_is_renewed_when_a_third_of_its_time_is_left_however_short(
+def test_a_certificate_is_renewed_when_a_third_of_its_lifetime_is_left(
     tmp_path: Path, lifetime_s: float
 ) -> None:
-    """Seen: those of less than some minutes were renewed again and again without a pause."""
+    """Certificates of a few minutes must not be renewed in a loop without a delay."""
     ensure_certificate(private_directory(tmp_path / "hub"), NOW)
     lifetime = timedelta(seconds=lifetime_s)
     made = issue_client_certificate(tmp_path / "hub", "system:cell:dfw", NOW, lifetime=lifetime)
     assert due_in_s(made.certificate, START_S) == pytest.approx(lifetime_s * 2 / 3, abs=2)
 
 
-async def test_the_hub_reaches_the_cell_with_what_the_cell_gave_it(tmp_path: Path) -> None:
+async def test_the_hub_connects_to_the_cell_with_the_credentials_of_the_join(
+    tmp_path: Path,
+) -> None:
     async with hub(tmp_path / "hub") as server:
-        membership = await join(joining(tmp_path), opener(server), NOW)
-        client = Client(Link(server), prefix=HUB_PATH, token=TOKEN, agent="test")
+        membership = await join(build_joining(tmp_path), build_opener(server), NOW)
+        client = Client(CertificateTransport(server), prefix=HUB_PATH, token=TOKEN, agent="test")
         cluster = await client.get(CLUSTER, Ref("", "lhr"))
         secret = await client.get(SECRET, Ref("karmada-cluster", "lhr"))
         found = connection_to(cluster, secret)
@@ -164,7 +182,7 @@ async def test_the_hub_reaches_the_cell_with_what_the_cell_gave_it(tmp_path: Pat
     assert hashlib.sha256(TOKEN_TEXT.encode()).hexdigest() not in tokens
 
 
-def test_contexts_of_cells_are_taken_into_the_kubeconfig_of_the_platform(tmp_path: Path) -> None:
+def test_contexts_of_cells_are_merged_into_the_kubeconfig_of_the_platform(tmp_path: Path) -> None:
     own = tmp_path / "cells" / "dfw"
     own.mkdir(parents=True)
     for name in ("kubeconfig", "manager.kubeconfig"):
@@ -182,3 +200,51 @@ def test_contexts_of_cells_are_taken_into_the_kubeconfig_of_the_platform(tmp_pat
         assert [c["name"] for c in config["contexts"]] == ["hub", "cell/dfw"]
         servers = {c["name"]: c["cluster"]["server"] for c in config["clusters"]}
         assert servers["cell/dfw"] == "https://127.0.0.1:2/planes/cells/dfw"
+
+
+PLANE = cell_plane("dfw")
+
+
+def start_cell(folder: Path) -> tuple[Credentials, StaticTokens, HubToken]:
+    """Return what a process of the cell reads at its start."""
+    path = folder / "tokens.json"
+    credentials = ensure_credentials(path, (PLANE,), of_cell=True)
+    authenticator = credentials.authenticator()
+    return credentials, authenticator, HubToken(path, PLANE, authenticator)
+
+
+def is_hub_token(authenticator: StaticTokens, token: str) -> bool:
+    user = authenticator.user_of(token)
+    return user is not None and user.name == HUB_USER and user.planes == {PLANE}
+
+
+def test_both_tokens_are_valid_until_the_old_one_is_dismissed(tmp_path: Path) -> None:
+    credentials, authenticator, token = start_cell(tmp_path)
+    new = token.begin()
+    assert new not in ("", credentials.hub)
+    assert is_hub_token(authenticator, new)
+    assert is_hub_token(authenticator, credentials.hub)
+    assert token.settle() == credentials.hub
+    assert is_hub_token(authenticator, credentials.hub), "open requests are not interrupted"
+    token.dismiss(credentials.hub)
+    assert not is_hub_token(authenticator, credentials.hub)
+    again, authenticator, _ = start_cell(tmp_path)
+    assert again.hub == new
+    assert is_hub_token(authenticator, new)
+    assert not is_hub_token(authenticator, credentials.hub)
+
+
+def test_both_tokens_are_valid_after_a_crash_during_the_rotation(tmp_path: Path) -> None:
+    before, _, token = start_cell(tmp_path)
+    new = token.begin()  # unknown whether the hub has received it
+    _, authenticator, token = start_cell(tmp_path)
+    assert is_hub_token(authenticator, new)
+    assert is_hub_token(authenticator, before.hub)
+    assert token.begin() == new, "the same token is sent again"
+
+
+def test_representations_contain_no_token(tmp_path: Path) -> None:
+    credentials, _, token = start_cell(tmp_path)
+    new = token.begin()
+    assert new not in repr(credentials) + repr(token)
+    assert (tmp_path / "tokens.json").stat().st_mode & 0o077 == 0

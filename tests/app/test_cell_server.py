@@ -1,4 +1,4 @@
-"""The port of a joined cell is taken when it starts: the hub learns the new one, or it refuses."""
+"""A joined cell whose port is in use reports another port to the hub, or does not start."""
 
 from __future__ import annotations
 
@@ -17,63 +17,69 @@ from datum_compute.app.state_directory import StateError, remembered_port
 from datum_compute.client.client import Client
 from datum_compute.server.http.listen import bind_listener
 from testkit.api_server.running_server import TOKEN
-from tests.app.test_joining import NOW, Link, hub, joining, opener
+from tests.app.test_cell_membership import (
+    NOW,
+    CertificateTransport,
+    build_joining,
+    build_opener,
+    hub,
+)
 from tests.server.cell_world import HUB as HUB_PATH
 
 HOST = "127.0.0.1"
 
 
-def taken(port: int) -> socket.socket:
+def occupy_port(port: int) -> socket.socket:
     bound = bind_listener(port)
     bound.listen()
     return bound
 
 
-def member(endpoint: str) -> Membership:
+def build_membership(endpoint: str) -> Membership:
     return Membership(cell="lhr", city="LHR", hub="https://hub.example", endpoint=endpoint)
 
 
-async def test_a_cell_whose_port_was_taken_tells_the_hub_its_new_one(tmp_path: Path) -> None:
+async def test_a_cell_whose_port_is_in_use_reports_its_new_port_to_the_hub(tmp_path: Path) -> None:
     async with hub(tmp_path / "hub") as server:
-        joined = await join(joining(tmp_path), opener(server), NOW)
+        joined = await join(build_joining(tmp_path), build_opener(server), NOW)
         state = tmp_path / "cell"
         files, port = MembershipFiles(state), remembered_port(state)
-        with taken(port):
+        with occupy_port(port):
             bound, moved = bind_cell_socket(state, joined, 0, HOST)
         with bound:
             assert bound.getsockname()[1] != port
             assert moved.endpoint == joined.endpoint.replace(str(port), str(bound.getsockname()[1]))
         shown = files.certificate.read_text()
-        cell = Client(Link(server, shown), prefix=HUB_PATH, token="", agent="cell")
+        cell = Client(CertificateTransport(server, shown), prefix=HUB_PATH, token="", agent="cell")
         await report_address(cell, files, moved)
-        admin = Client(Link(server), prefix=HUB_PATH, token=TOKEN, agent="test")
+        admin = Client(CertificateTransport(server), prefix=HUB_PATH, token=TOKEN, agent="test")
         assert (await admin.get(CLUSTER, Ref("", "lhr"))).spec.api_endpoint == moved.endpoint
         assert files.read() == moved
 
 
-def test_a_cell_that_gets_its_port_stays_where_the_hub_knows_it(tmp_path: Path) -> None:
+def test_a_cell_whose_port_is_free_keeps_its_address(tmp_path: Path) -> None:
     with bind_listener(0) as free:
         port = free.getsockname()[1]
     for host in ("127.0.0.1", "cell.example", "[::1]"):
-        known = member(f"https://{host}:{port}/planes/cells/lhr")
+        known = build_membership(f"https://{host}:{port}/planes/cells/lhr")
         bound, found = bind_cell_socket(tmp_path, known, port, HOST)
         bound.close()
         assert found == known
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_a_cell_that_others_reach_by_a_name_refuses_to_start_elsewhere(
+def test_a_cell_with_a_host_name_does_not_start_on_another_port(
     tmp_path: Path, wanted: bool
 ) -> None:
-    with taken(0) as other:
+    with occupy_port(0) as other:
         port = other.getsockname()[1]
-        known = member(f"https://cell.example:{port}/planes/cells/lhr")
+        known = build_membership(f"https://cell.example:{port}/planes/cells/lhr")
         with pytest.raises(StateError, match=f"port {port} .*already in use.*cell.example.*join"):
             bind_cell_socket(tmp_path, known, port if wanted else 0, HOST)
 
 
-def test_a_port_that_something_forwards_is_not_told(tmp_path: Path) -> None:
-    known = member("https://cell.example:443/planes/cells/lhr")
+def test_a_forwarded_port_is_not_replaced_by_the_local_port(tmp_path: Path) -> None:
+    known = build_membership("https://cell.example:443/planes/cells/lhr")
     with bind_listener(0) as free:
         port = free.getsockname()[1]
     bound, found = bind_cell_socket(tmp_path, known, port, HOST)
@@ -81,16 +87,16 @@ def test_a_port_that_something_forwards_is_not_told(tmp_path: Path) -> None:
         assert (bound.getsockname()[1], found) == (port, known)
 
 
-async def test_a_hub_that_knows_the_address_is_not_asked(tmp_path: Path) -> None:
+async def test_an_unchanged_address_is_not_reported(tmp_path: Path) -> None:
     async with hub(tmp_path / "hub") as server:
-        joined = await join(joining(tmp_path), opener(server), NOW)
+        joined = await join(build_joining(tmp_path), build_opener(server), NOW)
         sent: list[Request] = []
 
-        class Noted:
+        class RecordingTransport:
             async def send(self, request: Request) -> Response:
                 sent.append(request)
-                return await Link(server).send(request)
+                return await CertificateTransport(server).send(request)
 
-        cell = Client(Noted(), prefix=HUB_PATH, token="", agent="cell")
+        cell = Client(RecordingTransport(), prefix=HUB_PATH, token="", agent="cell")
         await report_address(cell, MembershipFiles(tmp_path / "cell"), replace(joined))
         assert sent == []

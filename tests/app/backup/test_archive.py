@@ -1,4 +1,4 @@
-"""A backup file that was made to harm, and one whose keys are damaged: named, and nothing done."""
+"""Hostile and damaged backup files are rejected without effect."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from datum_compute.app.backup.archive import (
 from datum_compute.app.backup.backup import check_files
 from datum_compute.app.certificates import ensure_certificate
 from datum_compute.app.state_directory import KEPT
-from tests.app.test_backup import archive_of
+from tests.app.backup.test_backup import archive_of
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
 
 
-def packed(path: Path, member: tarfile.TarInfo, content: bytes = b"") -> Path:
-    """A backup to which one more member was added."""
+def write_backup_with(path: Path, member: tarfile.TarInfo, content: bytes = b"") -> Path:
+    """Write a backup with an additional member."""
     write_archive(path, archive_of("web"))
     with tarfile.open(path, "r:gz") as tar:
         found = [(m, tar.extractfile(m).read()) for m in tar]  # type: ignore[union-attr]
@@ -58,9 +58,11 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, size: int = 0) -> tarfile.T
     ],
     ids=lambda m: f"{m.name} {m.type!r}",
 )
-def test_links_devices_and_ways_out_are_refused(tmp_path: Path, strange: tarfile.TarInfo) -> None:
+def test_links_devices_and_paths_outside_are_rejected(
+    tmp_path: Path, strange: tarfile.TarInfo
+) -> None:
     with pytest.raises(ArchiveError, match="is damaged"):
-        read_archive(packed(tmp_path / "a.backup", strange))
+        read_archive(write_backup_with(tmp_path / "a.backup", strange))
     assert [path.name for path in tmp_path.iterdir()] == ["a.backup"]
 
 
@@ -74,30 +76,34 @@ def peak_bytes(path: Path) -> int:
         tracemalloc.stop()
 
 
-def test_a_bomb_is_put_out_before_it_fills_the_memory(
+def test_a_compressed_bomb_is_rejected_with_bounded_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would be 50 MB of zeros, in 50 kB; here 1 MB may come out."""
+    """The file has 50 kB and contains 50 MB of zeros; the limit in this test is 1 MB."""
     monkeypatch.setattr(archives, "UNPACKED_FREE_BYTES", 1_000_000)
     monkeypatch.setattr(archives, "UNPACKED_RATIO_MAX", 2)
     zeros = b"\0" * 50_000_000
-    bomb = packed(tmp_path / "a.backup", member("store.jsonl.more", size=len(zeros)), zeros)
+    bomb = write_backup_with(
+        tmp_path / "a.backup", member("store.jsonl.more", size=len(zeros)), zeros
+    )
     assert peak_bytes(bomb) < 10_000_000
     bomb.write_bytes(gzip.compress(zeros))
     with pytest.raises(ArchiveError):
         read_archive(bomb)
-    inner = packed(tmp_path / "b.backup", member("cells/x/store.jsonl", size=len(zeros)), zeros)
+    inner = write_backup_with(
+        tmp_path / "b.backup", member("cells/x/store.jsonl", size=len(zeros)), zeros
+    )
     assert peak_bytes(inner) < 10_000_000
 
 
-def test_a_member_that_claims_to_be_huge_is_not_believed(tmp_path: Path) -> None:
+def test_no_memory_is_allocated_for_the_size_in_a_header(tmp_path: Path) -> None:
     path = tmp_path / "a.backup"
     huge = member("ca.key", size=2**40)
     path.write_bytes(gzip.compress(huge.tobuf()))
     assert peak_bytes(path) < 10_000_000
     sparse = member("store.jsonl", tarfile.GNUTYPE_SPARSE)
     buffer = bytearray(sparse.tobuf(tarfile.GNU_FORMAT))
-    buffer[483:495] = b"77777777777\0"  # the size that it has with its holes: 8 GiB
+    buffer[483:495] = b"77777777777\0"  # the size with holes: 8 GiB
     buffer[148:156] = b"        "
     buffer[148:156] = f"{sum(buffer):06o}\0 ".encode()
     path.write_bytes(gzip.compress(bytes(buffer) + b"\0" * 1024))
@@ -118,26 +124,26 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     }
 
 
-def holding(files: dict[str, bytes], cell: str = "") -> Archive:
+def archive_with(files: dict[str, bytes], cell: str = "") -> Archive:
     return Archive("2026-11-15T00:00:00Z", (Part(cell, {}, files),))
 
 
-def test_files_that_are_whole_pass(files: dict[str, bytes]) -> None:
+def test_valid_files_are_accepted(files: dict[str, bytes]) -> None:
     assert {"ca.crt", "ca.key", "server.crt", "server.key"} <= set(files)
-    check_files(holding(files))
+    check_files(archive_with(files))
 
 
 @pytest.mark.parametrize("name", KEPT)
 @pytest.mark.parametrize("content", [b"", b"{}", b"secret-of-mine", b'{"port":"x","cells":[1]}'])
-def test_a_damaged_file_is_named_and_what_it_holds_is_not(
+def test_the_error_of_a_damaged_file_names_it_without_its_content(
     files: dict[str, bytes], name: str, content: bytes
 ) -> None:
     with pytest.raises(ArchiveError) as refused:
-        check_files(holding({**files, name: content}, "lhr"))
+        check_files(archive_with({**files, name: content}, "lhr"))
     assert str(refused.value).startswith(f"{name} of cell lhr is damaged")
     assert "secret" not in str(refused.value)
 
 
-def test_a_key_of_another_certificate_is_found(files: dict[str, bytes]) -> None:
+def test_a_key_of_another_certificate_is_rejected(files: dict[str, bytes]) -> None:
     with pytest.raises(ArchiveError, match=r"server\.crt is not a certificate of server\.key"):
-        check_files(holding({**files, "server.key": files["ca.key"]}))
+        check_files(archive_with({**files, "server.key": files["ca.key"]}))

@@ -1,4 +1,4 @@
-"""Planes that come and go while the platform runs, over restarts; and what a plane forgets."""
+"""Planes of projects are added and removed while the platform runs, and after restarts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def put_data(client: Client) -> ConfigMap:
     return await client.create(CONFIG_MAP, ConfigMap(metadata=metadata, data={"a": "b"}))
 
 
-def test_a_plane_that_is_added_is_a_whole_plane() -> None:
+def test_an_added_plane_is_complete() -> None:
     async def story(running: Running) -> None:
         with pytest.raises(NotFound, match="no plane"):
             await running.client(ADDED).list(NAMESPACE)
@@ -58,7 +58,7 @@ def test_a_plane_that_is_added_is_a_whole_plane() -> None:
     on_a_platform(story)
 
 
-def test_a_plane_that_is_removed_takes_its_data_and_ends_its_watches() -> None:
+def test_removing_a_plane_deletes_its_data_and_ends_its_watches() -> None:
     async def story(running: Running) -> None:
         await create_project(running, "added")
         await asyncio.sleep(5)
@@ -80,8 +80,8 @@ def test_a_plane_that_is_removed_takes_its_data_and_ends_its_watches() -> None:
     on_a_platform(story)
 
 
-def test_a_plane_that_is_removed_leaves_nothing_behind_on_other_planes() -> None:
-    """Seen: its machines ran on for ever, and its prefix was somebody else's at once."""
+def test_removing_a_plane_deletes_its_objects_on_other_planes() -> None:
+    """Its machines must be stopped, and its address prefix released after that."""
     cell = cell_plane("dfw")
 
     async def story(running: Running) -> None:
@@ -93,17 +93,17 @@ def test_a_plane_that_is_removed_leaves_nothing_behind_on_other_planes() -> None
         await running.client(FIRST).create_plain(WORKLOAD, body)
         await asyncio.sleep(30)
         assert len(table) == 2
-        homes = await homes_of(running)
-        assert len(homes) == 2
+        hub_namespaces = await list_hub_namespaces(running)
+        assert len(hub_namespaces) == 2
         await delete_project(running, ADDED)
-        assert len(table) == 1, "a plane is drained before it goes"
+        assert len(table) == 1, "a plane is drained before it is removed"
         await asyncio.sleep(120)
         assert len(table) == 1
-        assert len(await homes_of(running)) == 1
+        assert len(await list_hub_namespaces(running)) == 1
         taken = [a.spec.project for a in (await running.client(PLATFORM).list(IP_ALLOCATION)).items]
         assert taken == ["first"]
 
-    async def homes_of(running: Running) -> list[str]:
+    async def list_hub_namespaces(running: Running) -> list[str]:
         found = (await running.client(HUB).list(NAMESPACE)).items
         return [n.metadata.name for n in found if n.metadata.name.startswith("ns-")]
 
@@ -125,7 +125,7 @@ def a_workload() -> JsonObject:
     }
 
 
-def test_planes_that_were_added_are_there_after_a_restart_and_removed_ones_are_not() -> None:
+def test_added_and_removed_planes_survive_a_restart() -> None:
     async def story(running: Running) -> None:
         other = project_plane("other")
         for name in ("added", "other"):
@@ -144,7 +144,7 @@ def test_planes_that_were_added_are_there_after_a_restart_and_removed_ones_are_n
     on_a_platform(story)
 
 
-def test_a_first_project_that_is_deleted_does_not_come_back_with_the_next_start() -> None:
+def test_a_deleted_first_project_is_not_recreated_at_the_next_start() -> None:
     async def story(running: Running) -> None:
         await delete_project(running, FIRST)
         await running.stop()
@@ -156,7 +156,7 @@ def test_a_first_project_that_is_deleted_does_not_come_back_with_the_next_start(
     on_a_platform(story)
 
 
-def test_events_are_swept_an_hour_after_they_happened() -> None:
+def test_events_are_deleted_after_an_hour() -> None:
     async def story(running: Running) -> None:
         client = running.client(FIRST)
         about = ObjectReference(kind="Workload", name="web", namespace="default")

@@ -1,4 +1,4 @@
-"""Backups: what is written can be restored, and what cannot be is refused."""
+"""Backups contain the whole state, and invalid backups are rejected."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def names_in(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
-def repacked(path: Path, change: dict[str, bytes | None]) -> None:
-    """The same file with members changed, added or (None) left out, by somebody who can."""
+def rewrite_archive(path: Path, change: dict[str, bytes | None]) -> None:
+    """Rewrite a backup with members changed, added or (None) removed."""
     with tarfile.open(path, "r:gz") as tar:
         found = {m.name: tar.extractfile(m).read() for m in tar}  # type: ignore[union-attr]
     kept = {n: c for n, c in {**found, **change}.items() if c is not None}
@@ -79,21 +79,21 @@ def repacked(path: Path, change: dict[str, bytes | None]) -> None:
             tar.addfile(member, io.BytesIO(content))
 
 
-async def test_a_backup_is_read_as_it_was_written_and_is_private(tmp_path: Path) -> None:
+async def test_a_backup_equals_the_state_and_is_private(tmp_path: Path) -> None:
     path, archive = tmp_path / "a.backup", archive_of("web", "api")
     await make_backup(path, archive)
     assert read_archive(path) == archive
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert names_in(tmp_path) == ["a.backup"], "the trial leaves nothing"
+    assert names_in(tmp_path) == ["a.backup"], "the draft is removed"
 
 
-async def test_the_same_state_gives_the_same_bytes(tmp_path: Path) -> None:
+async def test_backups_of_equal_states_are_equal(tmp_path: Path) -> None:
     for name in ("a", "b"):
         await make_backup(tmp_path / name, archive_of("web"))
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_every_file_that_was_cut_short_is_refused(tmp_path: Path) -> None:
+def test_a_truncated_backup_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "a.backup"
     write_archive(path, archive_of("web"))
     whole = path.read_bytes()
@@ -103,16 +103,17 @@ def test_every_file_that_was_cut_short_is_refused(tmp_path: Path) -> None:
             read_archive(path)
 
 
-def test_no_byte_of_the_content_can_be_changed_unnoticed(tmp_path: Path) -> None:
+def test_a_backup_with_a_changed_byte_is_rejected_or_equal(tmp_path: Path) -> None:
     path, archive = tmp_path / "a.backup", archive_of("web")
     write_archive(path, archive)
     whole = path.read_bytes()
-    for place in range(10, len(whole), 5):  # behind the head of gzip, which says nothing of ours
+    header_bytes = 10  # of gzip; it contains no data of the backup
+    for place in range(header_bytes, len(whole), 5):
         other = bytearray(whole)
         other[place] ^= 0x10
         path.write_bytes(other)
         with suppress(ArchiveError):
-            assert read_archive(path) == archive  # a bit that means nothing to gzip
+            assert read_archive(path) == archive  # gzip ignores this bit
 
 
 @pytest.mark.parametrize(
@@ -127,18 +128,18 @@ def test_no_byte_of_the_content_can_be_changed_unnoticed(tmp_path: Path) -> None
         ({"manifest.json": b'{"format":2}'}, "newer release.*upgrade"),
     ],
 )
-def test_a_file_that_was_tampered_with_is_refused_by_name(
+def test_the_error_of_a_changed_backup_names_the_member(
     tmp_path: Path, change: dict[str, bytes | None], why: str
 ) -> None:
     path = tmp_path / "a.backup"
     write_archive(path, archive_of("web"))
-    repacked(path, change)
+    rewrite_archive(path, change)
     with pytest.raises(ArchiveError, match=why):
         read_archive(path)
 
 
 @pytest.mark.parametrize("name", ["../outside", "cells/../x/ca.key", "/etc/passwd", ".bashrc"])
-def test_no_file_can_be_placed_that_is_none_of_ours(tmp_path: Path, name: str) -> None:
+def test_a_backup_with_other_files_is_rejected(tmp_path: Path, name: str) -> None:
     path, archive = tmp_path / "a.backup", archive_of("web")
     (part,) = archive.parts
     strange = Part("", part.planes, {**part.files, name: b""})
@@ -147,7 +148,7 @@ def test_no_file_can_be_placed_that_is_none_of_ours(tmp_path: Path, name: str) -
         read_archive(path)
 
 
-def test_other_files_are_no_backups(tmp_path: Path) -> None:
+def test_files_that_are_not_backups_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "a"
     for endless in (Path("/dev/zero"), tmp_path):
         with pytest.raises(ArchiveError, match="no file"):
@@ -167,7 +168,7 @@ def test_other_files_are_no_backups(tmp_path: Path) -> None:
         ("web", 1, {"metadata": []}),
     ],
 )
-async def test_a_backup_with_an_object_that_cannot_be_used_is_not_made(
+async def test_no_backup_is_written_of_invalid_objects(
     tmp_path: Path, key_name: str, version: int, more: dict[str, object]
 ) -> None:
     key, (_, body) = workload("web", 1, **more)
@@ -177,7 +178,7 @@ async def test_a_backup_with_an_object_that_cannot_be_used_is_not_made(
     assert not names_in(tmp_path)
 
 
-async def test_an_older_backup_stays_when_a_new_one_fails(tmp_path: Path) -> None:
+async def test_an_existing_backup_is_kept_when_a_new_one_fails(tmp_path: Path) -> None:
     path = tmp_path / "a.backup"
     await make_backup(path, archive_of("web"))
     before = path.read_bytes()
@@ -189,14 +190,14 @@ async def test_an_older_backup_stays_when_a_new_one_fails(tmp_path: Path) -> Non
     assert names_in(tmp_path) == ["a.backup"]
 
 
-def test_objects_of_kinds_that_the_platform_does_not_know_are_kept_too() -> None:
+def test_objects_of_unknown_kinds_are_included() -> None:
     metadata = {"name": "x", "resourceVersion": "1"}
     body = encode({"kind": "Own", "metadata": metadata, "anything": [1, 2]})
     planes = {"project/a": LoadedPlane(5, {ObjectKey("owns.example.com", "", "x"): (1, body)})}
     assert check_objects(Archive("now", (Part("", planes, {}),))) == 1
 
 
-async def test_a_database_that_is_there_is_read_without_a_server(tmp_path: Path) -> None:
+async def test_the_database_of_a_stopped_server_is_read(tmp_path: Path) -> None:
     (part,) = archive_of("web").parts
     write_database(tmp_path / "store.db", part.planes)
     assert await read_planes(tmp_path / "store.db") == part.planes
