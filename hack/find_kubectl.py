@@ -1,8 +1,8 @@
-"""A kubectl for the tests: ``python -m hack.find_kubectl`` prints where one is.
+"""Find a kubectl for the tests: ``python -m hack.find_kubectl`` prints its path.
 
-In this order: what KUBECTL names, the first on PATH that is new enough, one that was built before,
-and one built now from ``hack/kubectl`` if there is Go. What is built lies outside of the tree, in
-the user's cache directory, one folder for each release.
+Candidates in order: the program in KUBECTL, the first one on PATH that is new enough, a previous
+build, and a new build from ``hack/kubectl`` if Go is installed. Builds are stored in the cache
+directory of the user, one folder for each release.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _ANSWER_S = 30
 
 
 class NoKubectl(Exception):
-    """There is none, and why."""
+    """No kubectl was found; the message contains the reason."""
 
 
 @lru_cache(maxsize=1)
 def kubectl() -> str:
-    """Looked for once in a process."""
+    """Return the path of kubectl, searched once per process."""
     return find_kubectl(os.environ)
 
 
@@ -50,7 +50,7 @@ def find_kubectl(environment: Mapping[str, str]) -> str:
 
 
 def version_of(program: str) -> tuple[int, int] | None:
-    """Major and minor, if the program runs and says so."""
+    """Return major and minor version; None if the program does not run or print them."""
     try:
         done = subprocess.run(
             [program, "version", "--client", "--output=json"],
@@ -58,10 +58,10 @@ def version_of(program: str) -> tuple[int, int] | None:
             timeout=_ANSWER_S,
             check=False,
         )
-        told = str(json.loads(done.stdout)["clientVersion"]["gitVersion"])
+        version = str(json.loads(done.stdout)["clientVersion"]["gitVersion"])
     except (OSError, subprocess.TimeoutExpired, ValueError, KeyError, TypeError):
         return None
-    found = re.match(r"v(\d+)\.(\d+)", told)
+    found = re.match(r"v(\d+)\.(\d+)", version)
     return (int(found[1]), int(found[2])) if found else None
 
 
@@ -76,7 +76,7 @@ def _program() -> Program:
 
 
 def pinned_version() -> str:
-    """The release of Kubernetes whose kubectl is built: library 0.N is release 1.N."""
+    """Return the Kubernetes release of the build: library 0.N is release 1.N."""
     found = re.search(r"k8s\.io/kubectl v0\.(\S+)", (SOURCE / "go.mod").read_text())
     assert found is not None, "hack/kubectl/go.mod pins k8s.io/kubectl"
     return f"v1.{found[1]}"
@@ -85,10 +85,10 @@ def pinned_version() -> str:
 def _checked(named: str) -> str:
     found = version_of(named)
     if found is None:
-        raise NoKubectl(f"KUBECTL names {named}, which does not tell its version")
+        raise NoKubectl(f"KUBECTL is {named}, which does not print its version")
     if found < OLDEST:
-        told, oldest = (".".join(map(str, version)) for version in (found, OLDEST))
-        raise NoKubectl(f"KUBECTL names {named}, which is {told}; {oldest} or newer is needed")
+        actual, oldest = (".".join(map(str, version)) for version in (found, OLDEST))
+        raise NoKubectl(f"KUBECTL is {named}, version {actual}; {oldest} or newer is required")
     return named
 
 

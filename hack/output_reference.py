@@ -10,23 +10,28 @@ from datum_compute.cli.render.documents import DOCUMENTS, EVENT_MEANINGS, EVENTS
 Table = Callable[[Sequence[str], Sequence[Sequence[str]]], str]
 
 _INTRODUCTION = """\
-Data goes to stdout, everything else (plans, progress, prompts, errors) to stderr. Reads take
-`-o table|wide|json|yaml|name|csv|jsonpath=PATH`; filters hold for every format. Commands that
-change something or wait take `-o json` and print one event per line while they go on. Times are
-RFC 3339 in UTC. Fields are only ever added.
+Data goes to stdout, everything else (plans, progress, prompts, errors) to stderr. Commands that
+read accept `-o table|wide|json|yaml|name|csv|jsonpath=PATH`; filters apply to every format.
+Commands that change something or wait accept `-o json` and print one event per line. Times are RFC
+3339 in UTC. Later releases only add fields.
+
+"""
+_DIFF_CODES = """\
+`diff` and `rollout diff` exit with 0 without differences, with 1 with differences, and with 2 or
+more after an error.
 
 """
 _ERRORS = """\
-With `-o json` a failure is one line on stderr:
+With `-o json` an error is one line on stderr:
 `{"error": {"code", "reason", "message", "field", "hint", "retryable", "requestId"}}`. `code` is the
-exit code, `field` the path of what is wrong, `retryable` says whether the same command may succeed
-later as it stands, and `requestId` finds the request in the audit trail of the platform.
+exit code and `field` the path of the invalid field. If `retryable` is true, the same command may
+succeed later. `requestId` identifies the request in the audit log of the platform.
 
 """
 
 
 def output_reference(header: str, table: Table) -> str:
-    codes = [("0", "-", "Done; also when there was nothing to do.")]
+    codes = [("0", "-", "Success, also if there was nothing to do.")]
     codes += [(str(e.exit_code), e.reason, e.meaning) for e in ERRORS]
     used = [(name, *FIELDS[name]) for name in sorted(FIELDS)]
     return "".join(
@@ -35,7 +40,7 @@ def output_reference(header: str, table: Table) -> str:
             "# Output of the command line\n\n",
             _INTRODUCTION,
             "## Exit codes\n\n",
-            "`diff` and `rollout diff` alone: 0 no difference, 1 some, 2 and more an error.\n\n",
+            _DIFF_CODES,
             table(("code", "reason", "meaning"), codes),
             "\n## Errors\n\n",
             _ERRORS,

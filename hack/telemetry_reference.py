@@ -1,7 +1,7 @@
-"""The reference pages of what processes tell and take: metrics.md, events.md, settings.md.
+"""Generates the reference pages metrics.md, events.md and settings.md.
 
-They derive from the registries, the notices and the parsers; a part that brings metrics of its own
-is added to ``_registry``.
+They are derived from the metric registries, the event reasons and the settings. A module with
+metrics of its own is added to ``_registry``.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ Table = Callable[[tuple[str, ...], list[tuple[str, ...]]], str]
 _METRICS = """\
 # Metrics
 
-In the text format of Prometheus. The server shows them at `/metrics` of the platform plane, to
-`platform-admin` and to whoever is given the role `metrics-reader`; `compute-manager` at
-`--metrics-address`, from other machines only to who sends the token of `--metrics-token-file`.
-Resources and verbs that the platform does not know count as `other`, so that nobody can make the
-page grow.
+The format is the text format of Prometheus. The server serves metrics at `/metrics` of the platform
+plane, to `platform-admin` and to users with the role `metrics-reader`. `compute-manager` serves
+them at `--metrics-address`; requests from other machines need the token of `--metrics-token-file`.
+Unknown resources and verbs are counted as `other`, so that requests cannot add labels without
+limit.
 
 """
 _EVENTS = """\
 # Events
 
-What happens to Workloads, WorkloadDeployments and Instances, on projects and cells, as core Events
-(`kubectl describe`, `kubectl get events`). An event is written when something changes and counts
-when the same happens again; a settled platform writes none. Events go an hour after they last
-happened. A note has at most {note} bytes, and one object gets {burst} events at once and one more
-every {refill} minutes. The component is `compute-manager`.
+Controllers record core Events for Workloads, WorkloadDeployments and Instances in projects and
+cells (`kubectl describe`, `kubectl get events`). An event is written for a change; a repetition
+increases its count. Without changes, no events are written. An event is deleted an hour after its
+last occurrence. A message has at most {note} bytes. An object gets at most {burst} events at once,
+and then one every {refill} minutes. The component is `compute-manager`.
 
 """
 _CONDITIONS = """\
 
-Besides these, a change of the telling condition (`Available` of a Workload and a
-WorkloadDeployment, `Ready` of an Instance) is an event with the reason and message of the
-condition: `Normal` when it has become true, `Warning` when it no longer is or when something is in
-its way. Reasons that only say how far something has come are told when it had been there before:
+A change of the main condition (`Available` of a Workload and a WorkloadDeployment, `Ready` of an
+Instance) is also an event, with the reason and the message of the condition. The type is `Normal`
+if the condition became true, and `Warning` if it became false or a problem prevents it. The
+following reasons are normal progress, and are recorded only if the condition was true before:
 
 {reasons}.
 """
@@ -153,8 +153,8 @@ def _events(table: Table) -> str:
         (f"`{reason}`", *_type_and_meaning(meaning))
         for reason, meaning in EVENT_ONLY_REASONS.items()
     ]
-    told = table(("Reason", "Type", "Meaning"), rows)
-    return head + told + _CONDITIONS.format(reasons=_listed(sorted(NORMAL_PROGRESS_REASONS)))
+    reasons = table(("Reason", "Type", "Meaning"), rows)
+    return head + reasons + _CONDITIONS.format(reasons=_listed(sorted(NORMAL_PROGRESS_REASONS)))
 
 
 def _type_and_meaning(text: str) -> tuple[str, str]:

@@ -1,7 +1,8 @@
-"""datumctl: finds the plugin ``datumctl-<name>`` and becomes it.
+"""datumctl: replace this process with the plugin ``datumctl-<name>``.
 
-A plugin is an executable on PATH, or beside this program (so that the bin directory of a virtual
-environment need not be on PATH). Imports nothing but os and sys: this stands before every command.
+A plugin is an executable on PATH or in the directory of this program, so that the bin directory of
+a virtual environment need not be on PATH. Only os and sys are imported, because this module runs
+before every command.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ def main() -> int:
     try:
         code = _main()
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read this has gone; Python would complain at its end
+    except BrokenPipeError:  # the reader closed the pipe; a flush at exit would fail again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     return code
@@ -35,20 +36,20 @@ def _main() -> int:
     if name not in plugins:
         known = ", ".join(sorted(plugins)) or "none"
         sys.stderr.write(
-            f"Error: there is no plugin {name!r}: looked for {_PREFIX}{name} on PATH and beside "
-            f"{os.path.basename(sys.argv[0])}.\nPlugins found: {known}\n"
+            f"error: no plugin {name!r}: {_PREFIX}{name} is neither on PATH nor in the directory "
+            f"of {os.path.basename(sys.argv[0])}\nPlugins found: {known}\n"
         )
         return 2
     path = plugins[name]
     try:
         os.execv(path, [path, *arguments[1:]])  # noqa: S606 - a plugin is a program, by design
     except OSError as error:
-        sys.stderr.write(f"Error: {path} cannot be run: {error.strerror}\n")
+        sys.stderr.write(f"error: cannot run {path}: {error.strerror}\n")
         return 1
 
 
 def _version() -> str:
-    from importlib import metadata  # slow to import, and seldom asked for
+    from importlib import metadata  # slow to import and rarely needed
 
     try:
         return metadata.version("datum-compute")
@@ -57,7 +58,7 @@ def _version() -> str:
 
 
 def _plugins() -> dict[str, str]:
-    """Path of every plugin by name; the first directory that has it wins."""
+    """Return the path of each plugin by name; the first directory that has it takes precedence."""
     found: dict[str, str] = {}
     for directory in _directories():
         try:
@@ -73,7 +74,7 @@ def _plugins() -> dict[str, str]:
 
 
 def _directories() -> list[str]:
-    # A relative entry of PATH would run what lies in the directory one happens to be in.
+    # A relative entry of PATH would run programs of the working directory.
     on_path = [d for d in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(d)]
     itself = os.path.abspath(sys.argv[0])
     beside = [os.path.dirname(f) for f in (itself, os.path.realpath(itself), sys.executable)]

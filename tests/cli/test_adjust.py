@@ -52,7 +52,7 @@ def test_scale_to_what_is_there_writes_nothing(cli: CliRunner, world: World) -> 
 
 def test_scale_names_a_placement(cli: CliRunner, world: World) -> None:
     assert cli.run("scale", "web", "--min=2", "--placement=europe") == 2
-    assert "It has: default" in cli.err
+    assert "Existing placements: default" in cli.err
     assert world.writes == []
     assert cli.run("scale", "web", "--min=2", "--placement=default") == 0
 
@@ -75,7 +75,7 @@ def test_restart_touches_one_annotation(cli: CliRunner, world: World) -> None:
 def test_pause_and_resume(cli: CliRunner, world: World) -> None:
     assert cli.run("rollout", "pause", "web") == 0
     assert spec(world)["paused"] is True
-    assert cli.err.endswith("it is resumed: datumctl compute rollout resume web\n")
+    assert cli.err.endswith("you resume it: datumctl compute rollout resume web\n")
     assert cli.run("rollout", "pause", "web") == 0
     assert cli.out == "workload/web unchanged\n"
     assert cli.run("rollout", "resume", "web") == 0

@@ -49,7 +49,7 @@ def test_status_and_explain_say_that_instances_sleep(cli: CliRunner, world: Worl
     assert cli.run("rollout", "status", "web") == 0
     assert "1 instance asleep; a connection wakes it" in cli.err + cli.out
     assert cli.run("status", "web") == 0
-    assert "Asleep:    1 of 1 instance; a connection wakes one" in cli.out
+    assert "Asleep:    1 of 1 instance; a connection wakes them" in cli.out
     assert "asleep: Asleep; the first request wakes it" in cli.out
     assert cli.run("explain", "web") == 0
     assert "Available is True (Asleep" in cli.out

@@ -53,12 +53,12 @@ def test_no_flag_takes_a_token() -> None:
 @pytest.mark.parametrize(
     ("arguments", "environ", "said"),
     [
-        ((), {}, "there is no join token"),
-        (("--hub", HUB), {"DATUM_JOIN_TOKEN": " "}, "holds no join token"),
+        ((), {}, "the join token is missing"),
+        (("--hub", HUB), {"DATUM_JOIN_TOKEN": " "}, "contains no join token"),
         ((), {"DATUM_JOIN_TOKEN": TOKEN}, "address of the hub is missing"),
         (("--hub", "http://hub.example"), {"DATUM_JOIN_TOKEN": TOKEN}, "address of the hub"),
         (("--token-file", "/nowhere/token", "--hub", HUB), {}, "cannot be read"),
-        (("--token-file", "-", "--hub", HUB), {}, "holds no join token"),
+        (("--token-file", "-", "--hub", HUB), {}, "contains no join token"),
     ],
 )
 def test_what_is_missing_is_said_before_anything_is_made(

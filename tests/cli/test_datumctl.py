@@ -86,7 +86,7 @@ def test_a_plugin_that_cannot_be_run_is_an_error_not_a_trace(tmp_path: Path) -> 
     (tmp_path / "datumctl-broken").chmod(0o700)
     done = run("broken", path=str(tmp_path))
     assert done.returncode == 1
-    assert done.stderr.startswith("Error: ")
+    assert done.stderr.startswith("error: ")
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -168,7 +168,7 @@ def test_a_change_that_makes_the_plan_another_is_a_conflict(cli: CliRunner, worl
     placement = {**stored(world)["spec"]["placements"][0], "scaleSettings": {"minReplicas": 7}}
     world.before = competing({"spec": {"placements": [placement]}})
     assert cli.run("deploy", "web", "--min=3", "-y") == 4
-    assert "changed by somebody else after the plan was shown" in cli.err
+    assert "changed by another client after the plan was shown" in cli.err
     assert stored(world)["spec"]["placements"][0]["scaleSettings"]["minReplicas"] == 7
 
 
@@ -194,7 +194,7 @@ def test_a_rollout_that_does_not_finish_ends_in_21_with_the_cause(
         "error: the rollout of 'web' is not done after 1s; "
         "DFW: ImageUnavailable: no such tag: web:9"
     )
-    assert hint == "It goes on without this command. See: datumctl compute explain web"
+    assert hint == "The rollout continues. Explain: datumctl compute explain web"
 
 
 def test_a_server_that_dies_meanwhile_is_not_called_a_slow_city(
@@ -211,8 +211,8 @@ def test_a_server_that_dies_meanwhile_is_not_called_a_slow_city(
 
     world.before = refuse
     assert cli.run("deploy", "web", "--image=web:9", "--city=DFW", "-y", "--timeout=1s") == 1
-    assert "No answer, trying again: https://127.0.0.1:1 does not answer" in cli.err
-    assert "error: the local platform at https://127.0.0.1:1 does not answer\n" in cli.err
+    assert "The server does not respond, retrying: https://127.0.0.1:1 does not answer" in cli.err
+    assert "error: the local platform at https://127.0.0.1:1 does not respond\n" in cli.err
     assert "Start it: datumctl compute local up" in cli.err
 
 
@@ -227,7 +227,7 @@ def test_a_stale_status_is_not_taken_for_the_result(cli: CliRunner, world: World
     cli.run(*FIRST)
     world.player = nobody
     assert cli.run("deploy", "web", "--image=web:2", "-y", "--timeout=0s") == 21
-    assert "Waiting for the platform to take up generation 2" in cli.err
+    assert "Waiting for the platform to observe generation 2" in cli.err
     assert "Done" not in cli.err
 
 
@@ -238,7 +238,7 @@ def test_a_workload_deleted_meanwhile_is_a_failure(cli: CliRunner, world: World)
 
     world.player = delete
     assert cli.run(*FIRST) == 20
-    assert "was deleted while it rolled out" in cli.err
+    assert "was deleted during its rollout" in cli.err
 
 
 def test_a_change_by_somebody_else_is_not_reported_as_ours(cli: CliRunner, world: World) -> None:
@@ -252,7 +252,7 @@ def test_a_change_by_somebody_else_is_not_reported_as_ours(cli: CliRunner, world
 
     world.player = supersede
     assert cli.run(*FIRST) == 4
-    assert "changed by somebody else" in cli.err
+    assert "changed by another client" in cli.err
 
 
 def test_ctrl_c_ends_in_130_and_says_how_to_resume(cli: CliRunner, world: World) -> None:
@@ -268,7 +268,7 @@ def test_ctrl_c_ends_in_130_and_says_how_to_resume(cli: CliRunner, world: World)
     finally:
         signal.signal(signal.SIGINT, inherited)
     assert cli.err.splitlines()[-2:] == [
-        "error: stopped waiting; the rollout of 'web' goes on",
+        "error: stopped waiting; the rollout of 'web' continues",
         "Wait for it again: datumctl compute rollout status web",
     ]
     world.player, world.before = healthy, None

@@ -448,7 +448,7 @@ def test_a_cause_that_only_the_user_can_remove_ends_the_wait(cli: CliRunner, wor
     assert "the rollout of 'web' failed: Instance web-" in error
     assert "ImageUnavailable: no such tag: web:9" in error
     assert hint.endswith("Next: datumctl compute deploy web --image=IMAGE")
-    assert "rollout undo" not in cli.err, "there is nothing to go back to"
+    assert "rollout undo" not in cli.err, "the workload has only one revision"
 
 
 def test_a_stall_is_told_once_with_cause_owner_and_next_command(
@@ -458,9 +458,9 @@ def test_a_stall_is_told_once_with_cause_owner_and_next_command(
     cli.timeouts = CliTimeouts(stall_s=0, reread_s=1)
     assert cli.run(*FIRST, "--timeout=2s") == 21
     (line,) = [line for line in cli.err.splitlines() if line.startswith("No progress")]
-    assert "Workload web says Pending" in line
+    assert "Workload web is not ready (Pending)" in line
     assert "kubeconfig get workload web --namespace=default --watch" in line
-    assert "See why: datumctl compute explain web" in cli.err.splitlines()
+    assert "Explain: datumctl compute explain web" in cli.err.splitlines()
     assert cli.run("explain", "web") == 0
 
 

@@ -77,7 +77,9 @@ def test_what_is_left_holds_it_up_and_is_named(cli: CliRunner, world: World) -> 
     world.player = nobody
     assert cli.run("destroy", "web", "-y", "--timeout=0s") == 21
     error, hint = cli.err.splitlines()[-2:]
-    assert error == ("error: workload 'web' is not gone after 0s; left: 2 deployments, 2 instances")
+    assert error == (
+        "error: workload 'web' is not deleted after 0s; remaining: 2 deployments, 2 instances"
+    )
     assert hint.endswith("Wait for it again: datumctl compute destroy web -y")
 
 
@@ -86,10 +88,10 @@ def test_a_workload_with_a_finalizer_is_waited_for_also_the_second_time(
 ) -> None:
     world.do(lambda client: client.patch(WORKLOAD, WEB, {"metadata": {"finalizers": ["a.b/c"]}}))
     assert cli.run("destroy", "web", "-y", "--timeout=0s") == 21
-    assert "left: 1 workload, 2 deployments, 2 instances" in cli.err
+    assert "remaining: 1 workload, 2 deployments, 2 instances" in cli.err
     world.writes.clear()
     assert cli.run("destroy", "web", "-y", "--timeout=0s") == 21
-    assert "It is being deleted already." in cli.err
+    assert "It is already being deleted." in cli.err
     assert world.writes == []
 
 
@@ -132,7 +134,7 @@ def test_one_that_serves_is_only_deleted_once_its_name_is_typed(
 ) -> None:
     cli.is_terminal, cli.typed, cli.environ = True, answer, {"NO_COLOR": "1"}
     assert cli.run("destroy", "web") == code
-    asked = "Delete workload web from project/default (DFW, ORD)? It is serving. Type its name"
+    asked = "Delete workload web from project/default (DFW, ORD)? It has ready instances. Type"
     assert asked in cli.err
     assert left(world)[0] == workloads
 
@@ -188,7 +190,7 @@ def test_a_short_silence_of_the_server_is_survived(cli: CliRunner, world: World)
 
     world.before = silent_once
     assert cli.run("destroy", "web", "-y") == 0
-    assert cli.err.count("No answer, trying again: the test is silent") == 1
+    assert cli.err.count("The server does not respond, retrying: the test is silent") == 1
 
 
 def test_a_local_platform_that_does_not_answer_names_the_next_command(
@@ -200,7 +202,7 @@ def test_a_local_platform_that_does_not_answer_names_the_next_command(
     world.before = silent
     assert cli.run("destroy", "web", "-y") == 1
     assert cli.err.splitlines() == [
-        "error: the local platform at https://127.0.0.1:1 does not answer",
+        "error: the local platform at https://127.0.0.1:1 does not respond",
         "Start it: datumctl compute local up",
     ]
     cli.environ = {"KUBECONFIG": str(write_kubeconfig(cli.home / "other"))}
@@ -215,7 +217,7 @@ def test_what_runs_on_a_cell_that_is_away_is_said_to_outlive_the_workload(
     world.do(lambda client: set_status(client, WORKLOAD, "web", {"blocked": [blocked]}))
     cli.timeouts = CliTimeouts(final_status_s=0)
     assert cli.run("destroy", "web", "-y") == 0
-    assert "Cell dfw is away: what runs there is stopped when it is back." in cli.err
+    assert "Cell dfw is away: its instances stop when the cell is reachable again." in cli.err
 
 
 def test_what_a_silent_cell_has_not_confirmed_is_named_beside_the_deletion(

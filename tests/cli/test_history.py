@@ -129,7 +129,7 @@ def test_a_difference_without_revisions_is_the_last_change(cli: CliRunner) -> No
 def test_undo_goes_back_and_keeps_the_scale(cli: CliRunner, world: World) -> None:
     assert cli.run("rollout", "undo", "web", "--to-revision=1") == 0
     assert (image(world), replicas(world)) == ("web:1", 3)
-    assert "To undo that: datumctl compute rollout undo web --to-revision=3" in cli.err
+    assert "To undo this: datumctl compute rollout undo web --to-revision=3" in cli.err
     assert cli.run("rollout", "web") == 0
     assert cli.run("rollout", "history", "web", "-o", "json") == 0
     newest = json.loads(cli.out)["items"][0]
@@ -159,9 +159,9 @@ def test_undo_of_a_part_leaves_the_rest(
 def test_undo_after_a_scale_goes_back_to_the_last_other_template(
     cli: CliRunner, world: World
 ) -> None:
-    """Seen: "Back to revision 2", which is the same template, and nothing changed."""
+    """Seen: "Restoring revision 2", which is the same template, and nothing changed."""
     assert cli.run("rollout", "undo", "web") == 0
-    assert "Back to revision 1." in cli.err
+    assert "Restoring revision 1." in cli.err
     assert (image(world), replicas(world)) == ("web:1", 3)
 
 
@@ -192,7 +192,7 @@ def test_without_an_earlier_one_there_is_nothing_to_undo(cli: CliRunner, world: 
     assert cli.run("rollout", "api") == 0
     world.writes.clear()
     assert cli.run("rollout", "undo", "api") == 2
-    assert "nothing to go back to" in cli.err
+    assert "has only one revision" in cli.err
     assert cli.run("rollout", "undo", "web", "--to-revision=17") == 3
     assert world.writes == []
 
@@ -205,7 +205,7 @@ def test_a_failed_release_suggests_an_undo_that_works(cli: CliRunner, world: Wor
     world.player = broken_and_recorded
     cli.timeouts = CliTimeouts(user_cause_s=0)
     assert cli.run("deploy", "web", "-y", "--image=web:9") == 20
-    hint = "Go back to the previous version: datumctl compute rollout undo web"
+    hint = "Undo the change: datumctl compute rollout undo web"
     assert cli.err.splitlines()[-1] == hint
     world.player = healthy_and_recorded
     assert cli.run(*hint.partition("compute ")[2].split()) == 0

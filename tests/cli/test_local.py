@@ -15,8 +15,8 @@ import pytest
 from datum_compute.cli.connect.session import run_loop
 from datum_compute.cli.errors import OtherError, TimedOutError
 from datum_compute.cli.local.platform import (
-    LogReader,
-    Running,
+    LocalProcess,
+    LogFileReader,
     find_running,
     is_ready,
     prepare_state_dir,
@@ -56,7 +56,7 @@ def log_of(state_dir: Path) -> str:
     return (state_dir / "server.log").read_text()
 
 
-def reap(running: Running) -> int:
+def reap(running: LocalProcess) -> int:
     """The wait status of a child that has ended."""
     return os.waitpid(running.pid, 0)[1]
 
@@ -191,7 +191,7 @@ def test_cells_are_passed_on_only_when_chosen(tmp_path: Path) -> None:
 
 def test_the_log_is_read_line_by_line_once_each(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
-    reader = LogReader(log)
+    reader = LogFileReader(log)
     assert reader.added() == []
     log.write_text("one\ntwo\nthr")
     assert reader.added() == ["one", "two"]
@@ -204,7 +204,7 @@ def test_the_log_is_read_line_by_line_once_each(tmp_path: Path) -> None:
 def test_the_log_of_a_new_run_is_read_from_its_beginning(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     log.write_text("a long line of the first run\n")
-    reader = LogReader(log)
+    reader = LogFileReader(log)
     reader.added()
     log.replace(tmp_path / "server.log.1")
     log.write_text("new\n")
@@ -258,7 +258,7 @@ def test_up_refuses_cells_that_cannot_be(cli: CliRunner, state_dir: Path, cells:
     assert not find_running(state_dir)
 
 
-async def started(state_dir: Path) -> Running:
+async def started(state_dir: Path) -> LocalProcess:
     return await start_detached(standin("good", state_dir), state_dir)
 
 

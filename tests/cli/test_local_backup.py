@@ -27,7 +27,7 @@ def state(tmp_path: Path) -> Path:
 
 def test_a_platform_that_is_down_is_backed_up_and_restored(cli: CliRunner, state: Path) -> None:
     assert cli.run("local", "backup", "a.backup", f"--state-dir={state}") == 0, cli.err
-    assert "while it was down: 1 objects of 2 planes" in cli.out
+    assert "while stopped: 1 objects of 2 planes" in cli.out
     assert read_archive(cli.home / "a.backup").parts == archive_of("web").parts
     other = cli.home / "other"
     assert cli.run("local", "restore", "a.backup", f"--state-dir={other}") == 0, cli.err

@@ -116,5 +116,5 @@ def test_a_cell_with_a_process_of_its_own_is_stopped_and_goes_on(
         process.kill()
     assert not (running / FILE).exists()
     assert chaos(cli, running, "crash", "cell/dfw") == 3
-    assert "the process of dfw does not run" in cli.err
+    assert "the process of dfw is not running" in cli.err
     assert "local up --processes --detach" in cli.err

@@ -18,7 +18,7 @@ from datum_compute.app.cell_membership import Membership, MembershipFiles
 from datum_compute.app.state_directory import remember_cells, remember_driver
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.groups import compute
-from datum_compute.cli.local.options import UpOptions, check_wishes
+from datum_compute.cli.local.options import UpOptions, check_option_conflicts
 from datum_compute.cli.local.platform import find_running
 from datum_compute.cli.local.processes import cells_that_left
 from datum_compute.cli.options import STATE_DIR_FLAG, remember_flag
@@ -50,10 +50,10 @@ def running(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize(
     ("wishes", "said"),
     [
-        (UpOptions(port=7), "--port=7 (it has 4711)"),
-        (UpOptions(driver="containers"), "--driver=containers (it has simulated)"),
-        (UpOptions(engine="/my.sock"), "--engine=/my.sock (it has none)"),
-        (UpOptions(cells="dfw,ams"), "--cells=dfw,ams (it has dfw,iad)"),
+        (UpOptions(port=7), "--port=7 (currently 4711)"),
+        (UpOptions(driver="containers"), "--driver=containers (currently simulated)"),
+        (UpOptions(engine="/my.sock"), "--engine=/my.sock (currently none)"),
+        (UpOptions(cells="dfw,ams"), "--cells=dfw,ams (currently dfw,iad)"),
     ],
 )
 def test_what_a_running_platform_does_not_have_is_refused(
@@ -62,7 +62,7 @@ def test_what_a_running_platform_does_not_have_is_refused(
     context = click.Context(compute)
     remember_flag(context, STATE_DIR_FLAG, str(running))
     with context, pytest.raises(UsageError) as refused:
-        check_wishes(quiet_environment(), running, wishes)
+        check_option_conflicts(quiet_environment(), running, wishes)
     assert said in refused.value.message
     assert f"local down --state-dir={running}" in refused.value.hint
     assert said.partition(" ")[0] in refused.value.hint
@@ -77,12 +77,14 @@ def test_what_a_running_platform_does_not_have_is_refused(
     ],
 )
 def test_what_it_has_is_no_difference(running: Path, wishes: UpOptions) -> None:
-    check_wishes(quiet_environment(), running, wishes)
+    check_option_conflicts(quiet_environment(), running, wishes)
 
 
 def test_a_platform_that_is_down_takes_every_wish(tmp_path: Path) -> None:
     remember_driver(tmp_path, "simulated", "")
-    check_wishes(quiet_environment(), tmp_path, UpOptions(7, "containers", "/my.sock", "ams"))
+    check_option_conflicts(
+        quiet_environment(), tmp_path, UpOptions(7, "containers", "/my.sock", "ams")
+    )
 
 
 def test_cells_with_processes_are_asked_one_by_one(tmp_path: Path) -> None:
@@ -93,17 +95,17 @@ def test_cells_with_processes_are_asked_one_by_one(tmp_path: Path) -> None:
         remember_driver(cells[1], "containers", "/my.sock")
         for refused in (UpOptions(driver="containers"), UpOptions(cells="iad")):
             with pytest.raises(UsageError):
-                check_wishes(quiet_environment(), tmp_path, refused, cells)
+                check_option_conflicts(quiet_environment(), tmp_path, refused, cells)
         for met in (UpOptions(driver="simulated"), UpOptions(cells="dfw,iad,ams")):
-            check_wishes(quiet_environment(), tmp_path, met, cells)
+            check_option_conflicts(quiet_environment(), tmp_path, met, cells)
 
 
 def test_the_command_ends_in_2_and_changes_nothing(cli: CliRunner, running: Path) -> None:
     where = f"--state-dir={running}"
     assert cli.run("local", "up", "--driver=containers", "--detach", where) == 2
-    assert "is running already, without what was asked for" in cli.err
+    assert "is already running with other options" in cli.err
     assert cli.run("local", "up", "--driver=simulated", "--engine=/x", where) == 2
-    assert "--engine is for containers" in cli.err
+    assert "--engine has no effect with --driver=simulated" in cli.err
 
 
 def test_a_cell_that_has_left_is_known_by_the_hub_that_has_forgotten_it(tmp_path: Path) -> None:

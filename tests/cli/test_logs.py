@@ -36,7 +36,7 @@ def test_logs_that_cannot_be_read_of_any_instance_fail(cli: CliRunner, world: Wo
     assert cli.run("logs", "web") == 1
     assert cli.out == ""
     assert cli.err.count("is out of reach") == 2, "each is named"
-    assert "the log of none of the 2 instances of 'web' can be read now" in cli.err
+    assert "cannot read the log of any of the 2 instances of 'web'" in cli.err
 
 
 def test_logs_of_some_are_shown_with_a_warning_of_the_others(cli: CliRunner, world: World) -> None:

@@ -172,7 +172,7 @@ def test_a_helper_that_fails_is_reported_without_its_output(
 
 def test_a_helper_that_is_not_there_is_named(cli: CliRunner, hosted: dict[str, str]) -> None:
     cli.environ = {**hosted, "DATUM_CREDENTIALS_HELPER": "/nowhere/helper"}
-    assert "/nowhere/helper cannot be run" in failure(cli).message
+    assert "Cannot run /nowhere/helper" in failure(cli).message
 
 
 def test_a_token_never_travels_in_clear_text(cli: CliRunner, hosted: dict[str, str]) -> None:

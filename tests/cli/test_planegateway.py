@@ -111,7 +111,7 @@ async def test_a_refusal_of_the_gateway_itself_is_no_reason_to_look_elsewhere() 
 
 @pytest.mark.parametrize("url", ["", "http://gateway.example", "gateway.example"])
 async def test_tokens_are_shown_over_tls_only(url: str) -> None:
-    with pytest.raises(OtherError, match="names no https address"):
+    with pytest.raises(OtherError, match="contains no https address"):
         await World({"url": url}).ask()
 
 

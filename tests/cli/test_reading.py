@@ -59,7 +59,7 @@ def test_workloads_are_listed_with_their_cities_and_health(cli: CliRunner) -> No
 def test_an_empty_project_says_how_to_begin(cli: CliRunner) -> None:
     assert cli.run("workloads") == 0
     assert cli.out == ""
-    assert "Make one: datumctl compute deploy web" in cli.err
+    assert "Create one: datumctl compute deploy web" in cli.err
 
 
 def test_filters_hold_for_every_format(cli: CliRunner) -> None:
@@ -70,7 +70,7 @@ def test_filters_hold_for_every_format(cli: CliRunner) -> None:
         assert "web" in cli.out
         assert "api" not in cli.out
     assert cli.run("workloads", "--health=degraded") == 0
-    assert (cli.out, cli.err) == ("", "No workload in project/default is like that.\n")
+    assert (cli.out, cli.err) == ("", "No workloads match in project/default.\n")
 
 
 def test_a_workload_for_machines(cli: CliRunner) -> None:

@@ -8,9 +8,9 @@ import pytest
 from datum_compute.api.compute.deployment import ObservedSource, WorkloadDeployment
 from datum_compute.api.compute.instance import Instance, InstanceControlStatus
 from datum_compute.cli.workload.rollout import (
-    Cause,
     Phase,
     Place,
+    RolloutCause,
     StallTimer,
     assess_rollout,
     settling_s,
@@ -69,7 +69,7 @@ DFW, ORD = Place("default", "DFW"), Place("default", "ORD")
         pytest.param(
             [deployment("DFW", terminating=True, name="a"), deployment("DFW", name="b")],
             Phase.DONE,
-            id="its successor is there already",
+            id="its successor already exists",
         ),
     ],
 )
@@ -120,41 +120,41 @@ def test_a_missing_deployment_shows_the_replicas_of_the_spec() -> None:
 @pytest.mark.parametrize(
     ("available", "ready", "cause"),
     [
-        pytest.param(None, None, Cause(), id="nobody says anything"),
+        pytest.param(None, None, RolloutCause(), id="nobody says anything"),
         pytest.param(
             condition("Available", "False", "NoMatchingLocation", "no cell"),
             None,
-            Cause("NoMatchingLocation", "no cell"),
+            RolloutCause("NoMatchingLocation", "no cell"),
             id="the deployment knows",
         ),
         pytest.param(
             condition("Available", "False", "InstancesProvisioning"),
             condition("Ready", "False", "ImageUnavailable", "no such tag"),
-            Cause("ImageUnavailable", "no such tag"),
+            RolloutCause("ImageUnavailable", "no such tag"),
             id="the instance knows better than a pointer",
         ),
         pytest.param(
             condition("Available", "False", "NetworkNotFound", "no network"),
             condition("Ready", "False", "SchedulingGatesPresent"),
-            Cause("NetworkNotFound", "no network"),
+            RolloutCause("NetworkNotFound", "no network"),
             id="a cause above beats a pointer below",
         ),
         pytest.param(
             condition("Available", "False", "NetworkNotFound"),
             condition("Ready", "Unknown", "CellUnreachable", "silent"),
-            Cause("CellUnreachable", "silent"),
+            RolloutCause("CellUnreachable", "silent"),
             id="of two causes the deeper one",
         ),
         pytest.param(
             condition("Available", "False", "InstancesProvisioning", "0/1"),
             condition("Ready", "True", "Available"),
-            Cause("InstancesProvisioning", "0/1"),
+            RolloutCause("InstancesProvisioning", "0/1"),
             id="a ready instance explains nothing",
         ),
     ],
 )
 def test_the_reason_is_the_deepest_real_cause_word_for_word(
-    available: dict[str, str] | None, ready: dict[str, str] | None, cause: Cause
+    available: dict[str, str] | None, ready: dict[str, str] | None, cause: RolloutCause
 ) -> None:
     found = deployment("DFW", (1, 0, 1, 1), available=available)
     instances = [instance("web-dfw-0", "DFW", ready)]
@@ -168,7 +168,7 @@ def test_instances_of_another_city_or_placement_explain_nothing() -> None:
         instance("other-dfw-0", "DFW", broken, placement="other"),
     ]
     progress = assess_rollout(workload("DFW"), [deployment("DFW", (1, 0, 1, 1))], elsewhere)
-    assert progress.places[0].cause == Cause()
+    assert progress.places[0].cause == RolloutCause()
 
 
 def test_the_blocker_is_a_place_with_a_cause_before_one_with_a_pointer() -> None:
@@ -177,18 +177,18 @@ def test_the_blocker_is_a_place_with_a_cause_before_one_with_a_pointer() -> None
         deployment("ORD", (0, 0, 0, 1), available=condition("Available", "False", "QuotaExceeded")),
     ]
     progress = assess_rollout(workload("DFW", "ORD"), deployments, [])
-    assert progress.blocker == (ORD, Cause("QuotaExceeded"))
+    assert progress.blocker == (ORD, RolloutCause("QuotaExceeded"))
 
 
 def test_the_workload_speaks_when_no_city_does() -> None:
     refused = condition("Available", "False", "NoMatchingLocations", "nobody serves DFW")
     progress = assess_rollout(workload("DFW", conditions=[refused]), [], [])
-    assert progress.blocker == (None, Cause("NoMatchingLocations", "nobody serves DFW"))
+    assert progress.blocker == (None, RolloutCause("NoMatchingLocations", "nobody serves DFW"))
 
 
 def test_without_any_reason_the_blocker_is_the_first_city_that_is_not_done() -> None:
     progress = assess_rollout(workload("DFW", "ORD"), [deployment("DFW")], [])
-    assert progress.blocker == (ORD, Cause())
+    assert progress.blocker == (ORD, RolloutCause())
 
 
 # --- instances that are up to date

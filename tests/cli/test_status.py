@@ -92,7 +92,7 @@ def test_a_city_without_a_deployment_is_shown_as_waiting(cli: CliRunner, world: 
     cli.run("deploy", "web", "--city=DFW,ORD,AMS", "-y", "--no-wait")
     assert cli.run("status", "web") == 0
     assert "AMS    default     0       0            1         Waiting   -" in cli.out
-    assert "Rollout:   In progress: the platform has not taken up generation 2 yet\n" in cli.out
+    assert "Rollout:   In progress: the platform has not observed generation 2 yet\n" in cli.out
 
 
 def test_text_from_outside_cannot_drive_the_terminal(cli: CliRunner, world: World) -> None:

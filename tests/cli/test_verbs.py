@@ -17,7 +17,7 @@ from datum_compute.api.labels import CITY_CODE, PLACEMENT_NAME, RESTARTED_AT, WO
 from datum_compute.api.meta.codec import JsonObject, from_json, to_json
 from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.cli.groups import compute
-from datum_compute.cli.workload.observe import by_name, whereabouts
+from datum_compute.cli.workload.observe import by_name, instance_owner
 from datum_compute.client.client import Client
 from tests.cli.objects import deployment, instance, workload_spec
 from tests.cli.runner import CliRunner
@@ -62,7 +62,7 @@ def test_the_file_names_the_project_unless_a_flag_does(cli: CliRunner, tmp_path:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("workload = 3", "workload must be a text"),
+        ("workload = 3", "workload must be a string"),
         ("cities = 'DFW'", "cities must be a list"),
         ("wrkload = 'x'", "unknown key 'wrkload'"),
         ("= nonsense", "cannot be read"),
@@ -144,25 +144,25 @@ def test_an_address_that_is_only_pretended_is_never_opened(cli: CliRunner, world
     assert cli.run("open", "web") == 0
     assert cli.opened == []
     assert cli.out == "http://10.0.0.0:80/\n"
-    assert "Simulated instances do not listen" in cli.err
+    assert "The instances are simulated" in cli.err
 
 
 def test_a_workload_without_a_port_has_nothing_to_open(cli: CliRunner) -> None:
     cli.run("deploy", "web", "--image=web:1", "--city=DFW", "-y")
     assert cli.run("open", "web") == 3
-    assert "has no port to open" in cli.err
+    assert "has no port" in cli.err
     assert "datumctl compute deploy web --port=80" in cli.err
 
 
 def test_logs_and_exec_say_that_this_driver_has_none(cli: CliRunner, world: World) -> None:
     cli.run(*FIRST)
     assert cli.run("logs", "web") == 1
-    assert "offers no logs" in cli.err
+    assert "does not support logs" in cli.err
     assert cli.run("logs", "web", "-c", "ap") == 3
     assert "Did you mean 'app'?" in cli.err
     name = world.do(lambda c: c.list(INSTANCE, NAMESPACE)).items[0].metadata.name
     assert cli.run("exec", name, "--", "ls") == 1
-    assert "offers no exec" in cli.err
+    assert "does not support exec" in cli.err
     assert cli.run("exec", name[:-1] + "9", "--", "ls") == 3
     assert f"Did you mean {name!r}?" in cli.err
 
@@ -252,14 +252,14 @@ def test_where_names_cannot_be_had_there_are_none(cli: CliRunner, tmp_path: Path
 def test_labels_come_first_then_the_deployment_by_name_then_the_ordinal() -> None:
     deployments = by_name([deployment("DFW", name="web-x")])
     bare = instance("web-x-0", "")
-    found = whereabouts(from_json(_without_labels(bare), type(bare)), deployments)
+    found = instance_owner(from_json(_without_labels(bare), type(bare)), deployments)
     assert (found.workload, found.placement, found.city) == ("web", "default", "DFW")
     labels = {WORKLOAD_NAME: "api", PLACEMENT_NAME: "east", CITY_CODE: "ord"}
     labelled = {**_without_labels(bare), "metadata": {"name": "web-x-0", "labels": labels}}
-    found = whereabouts(from_json(labelled, type(bare)), deployments)
+    found = instance_owner(from_json(labelled, type(bare)), deployments)
     assert (found.workload, found.placement, found.city) == ("api", "east", "ORD")
     orphan = {**_without_labels(bare), "metadata": {"name": "nobody"}}
-    found = whereabouts(from_json(orphan, type(bare)), deployments)
+    found = instance_owner(from_json(orphan, type(bare)), deployments)
     assert (found.workload, found.city) == ("unknown", "unknown")
 
 

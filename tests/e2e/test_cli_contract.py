@@ -45,7 +45,7 @@ def test_a_workload_from_nothing_to_gone(platform: LocalPlatform) -> None:
 
     undo = platform.run("rollout", "undo", "web")
     assert undo.returncode == 0, undo.stderr
-    assert "To undo that: datumctl compute rollout undo web --to-revision=2" in undo.stderr
+    assert "To undo this: datumctl compute rollout undo web --to-revision=2" in undo.stderr
     history = json.loads(platform.run("rollout", "history", "web", "-o", "json").stdout)["items"]
     assert [item["revision"] for item in history] == [3, 2, 1]
     assert history[0]["restores"] == 1

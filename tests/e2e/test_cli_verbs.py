@@ -40,7 +40,7 @@ REFUSED = {
     "logs": (("web",), "is simulated and runs no process"),
     "exec": ((INSTANCE, "--", "true"), "is simulated and runs no process"),
     "instances": (("top",), "is simulated and runs no process"),
-    "open": (("web",), "has no port to open"),
+    "open": (("web",), "has no port"),
 }
 CHANGES = ("deploy", "diff", "scale", "restart", "rollout", "destroy")
 WITHOUT_PLANES = ("init", "local")

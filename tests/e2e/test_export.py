@@ -105,7 +105,7 @@ def test_everything_arrives_runs_and_is_left_alone_the_second_time(
     planned = export(here, there, "--dry-run")
     assert "Workload" in planned
     assert names(there, "workloads") == [], "a dry run writes nothing"
-    assert "Everything is on platform as it is here" in export(here, there, "-y")
+    assert "All objects were copied to platform" in export(here, there, "-y")
     assert names(there, "workloads") == ["default/web"]
     assert "default/settings" in names(there, "configmaps")
     assert "default/key" in names(there, "secrets")
@@ -149,7 +149,7 @@ def test_a_project_moves_to_real_planes_and_runs_there(
     flags = ("--project=default", "-y")
     try:
         moved = export(here, there, *flags, to="project/default")
-        assert "Everything is on project/default as it is here" in moved
+        assert "All objects were copied to project/default" in moved
         eventually(lambda: _is_available(project), "it runs there, with its data")
         before = _written(project)
         assert "is there: " in export(here, there, *flags, to="project/default")

@@ -1,4 +1,4 @@
-"""``access status|request|renew``: whether this project may use compute, and asking for it."""
+"""``access status|request|renew``: show or request the access of the project to compute."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _DRAIN_S = 30.0
 
 @click.group(cls=NounGroup, default="status", short_help="Show or request access to compute.")
 def access() -> None:
-    """See whether this project may use compute, and ask for it.
+    """Show whether this project may use compute, or request access.
 
     \b
     Examples:
@@ -50,7 +50,7 @@ def access() -> None:
 @connection_options
 @click.pass_context
 def status(ctx: click.Context, output_format: str) -> None:
-    """Show whether this project may use compute, what the provider says, and the next step.
+    """Show the access of this project to compute, the message of the provider and the next step.
 
     \b
     Example:
@@ -102,10 +102,10 @@ def _wait_options(command: click.decorators.FC) -> click.decorators.FC:
         show_default=True,
         metavar="DURATION",
         callback=lambda _ctx, _param, value: parse_duration(value),
-        help="How long to wait with --wait.",
+        help="Maximum time to wait with --wait.",
     )(command)
     command = click.option("--wait", is_flag=True, help="Wait for the decision.")(command)
-    return click.option("--message", default="", metavar="TEXT", help="A word to the provider.")(
+    return click.option("--message", default="", metavar="TEXT", help="Message to the provider.")(
         command
     )
 
@@ -118,7 +118,7 @@ def _wait_options(command: click.decorators.FC) -> click.decorators.FC:
 def request(
     ctx: click.Context, message: str, wait: bool, timeout_s: int, output_format: str
 ) -> None:
-    """Ask for access to compute. Asking twice is asking once.
+    """Request access to compute. A repeated command keeps the first request.
 
     \b
     Example:
@@ -140,7 +140,7 @@ def request(
 def renew(
     ctx: click.Context, message: str, wait: bool, timeout_s: int, yes: bool, output_format: str
 ) -> None:
-    """Take an earlier request back and ask again, after a denial for instance.
+    """Withdraw an earlier request and request access again, for example after a denial.
 
     \b
     Example:
@@ -151,9 +151,7 @@ def renew(
         found = await read_access(session)
         if found.entitlement is not None:
             if not yes:
-                question = (
-                    f"Take back the request of {session.target_name} for compute and ask again?"
-                )
+                question = f"Withdraw and repeat the request of {session.target_name} for compute?"
                 confirm(session.environment, question)
             await _withdraw(session, found)
         await _ask(session, message, timeout_s if wait else None)
@@ -162,7 +160,7 @@ def renew(
 
 
 async def _withdraw(session: Session, found: Access) -> None:
-    """Delete, and wait until it is gone: a new request of the same name needs the room."""
+    """Delete the request, and wait until it is gone: the new one has the same name."""
     ref = Ref("", found.service)
     with suppress(NotFound):
         await session.client.delete(ENTITLEMENT, ref)
@@ -172,7 +170,7 @@ async def _withdraw(session: Session, found: Access) -> None:
         )
     except TimeoutError:
         raise TimedOutError(
-            "The earlier request is not taken back yet.", "Run this again in a moment."
+            "The earlier request is not deleted yet.", "Run the command again in a few seconds."
         ) from None
 
 
@@ -185,14 +183,14 @@ async def _ask(session: Session, message: str, timeout_s: int | None) -> None:
     passing = {AccessState.PROCESSING, AccessState.PENDING}
     place = session.target_name
     if timeout_s is not None and found.state in passing:
-        session.print_note("Waiting for the decision; Ctrl-C leaves, the request stays.")
+        session.print_note("Waiting for the decision. Ctrl-C stops waiting and keeps the request.")
         try:
             found = await wait_for_state(session, found, passing, timeout_s)
         except asyncio.CancelledError:
-            raise StoppedError("Stopped waiting; the request stays.") from None
+            raise StoppedError("Stopped waiting; the request remains.") from None
         if found.state in passing:
             again = session.command("access", "request", "--wait")
-            hint = f"Wait again: {again}"
+            hint = f"Wait for it again: {again}"
             raise access_timeout_error(found, place, render_age(timeout_s), hint)
     session.emit_event("access", **access_document(session, found))
     if not session.as_json:

@@ -1,7 +1,7 @@
-"""``cell token|join|list|drain|undrain|leave``: the cells of a platform, for who runs it.
+"""``cell token|join|list|drain|undrain|leave``: manage the cells of a platform, for its operator.
 
-All but ``join`` talk to the hub (context ``hub`` unless another is named). ``join`` runs on the
-machine that becomes the cell; a token never stands on its command line, where others could read it.
+All commands except ``join`` connect to the hub (default context ``hub``). ``join`` runs on the
+machine of the new cell. The token is never on the command line, where other users could read it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from datum_compute.cli.options import connection_options, output_option, parse_d
 from datum_compute.cli.render.output import build_output
 from datum_compute.server.http.listen import HOST
 
-# --- Where a join token comes from: a file, stdin or the environment, never the command line
+# --- The join token, read from a file, stdin or the environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class GivenToken:
 def read_token(
     environment: CliEnvironment, file: str | None, *, hub: str, hub_ca: Path | None
 ) -> GivenToken:
-    """The token, and where it is for: flags, or the document that ``cell token -o json`` prints."""
+    """Read the token, and the address of its hub from flags or from ``cell token -o json``."""
     text, source = _text(environment, file)
     document = _document(text, source)
     token = document.get("token", "") if document else text.strip()
@@ -58,9 +58,9 @@ def read_token(
     if hub_ca is not None:
         authority = read_file(hub_ca.expanduser(), str(hub_ca))
     if not token or not token.isprintable() or " " in token:
-        raise UsageError(f"{source} holds no join token.")
+        raise UsageError(f"{source} contains no join token.")
     if not address.startswith("https://"):
-        raise UsageError("The address of the hub is missing.", "Pass --hub https://HOST:PORT.")
+        raise UsageError("The address of the hub is missing.", "Pass --hub=https://HOST:PORT.")
     return GivenToken(token, address, authority)
 
 
@@ -72,7 +72,7 @@ def _text(environment: CliEnvironment, file: str | None) -> tuple[str, str]:
     named = environment.environ.get(JOIN_TOKEN_VARIABLE, "")
     if not named:
         raise UsageError(
-            "There is no join token.", f"Pass --token-file FILE, or set {JOIN_TOKEN_VARIABLE}."
+            "The join token is missing.", f"Pass --token-file=FILE, or set {JOIN_TOKEN_VARIABLE}."
         )
     return named, f"${JOIN_TOKEN_VARIABLE}"
 
@@ -83,7 +83,7 @@ def _document(text: str, source: str) -> dict[str, str]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{source} is not what 'cell token -o json' prints: {error}.") from None
+        raise UsageError(f"{source} is not the output of 'cell token -o json': {error}.") from None
     return {name: value for name, value in found.items() if isinstance(value, str)}
 
 
@@ -93,7 +93,7 @@ def _document(text: str, source: str) -> dict[str, str]:
 @click.group(short_help="Join, drain and remove cells.", invoke_without_command=True)
 @click.pass_context
 def cell(ctx: click.Context) -> None:
-    """Let cells join a platform, drain them, and let them leave. For who runs the platform.
+    """Join, list, drain and remove the cells of a platform. For operators of the platform.
 
     \b
     Example:
@@ -104,7 +104,9 @@ def cell(ctx: click.Context) -> None:
 
 
 @cell.command()
-@click.option("--cell", "for_cell", default="", metavar="NAME", help="The only cell it is for.")
+@click.option(
+    "--cell", "for_cell", default="", metavar="NAME", help="Allow only this cell to use the token."
+)
 @click.option(
     "--ttl",
     "lifetime_s",
@@ -112,17 +114,17 @@ def cell(ctx: click.Context) -> None:
     show_default=True,
     metavar="DURATION",
     callback=lambda _ctx, _param, value: parse_duration(value),
-    help="How long it may be used.",
+    help="Lifetime of the token.",
 )
 @output_option("text", "json")
 @connection_options
 @click.pass_context
 def token(ctx: click.Context, for_cell: str, lifetime_s: int, output_format: str) -> None:
-    """Make a token with which one cell can join, once.
+    """Create a token with which one cell can join once.
 
-    The hub keeps only its digest: what is printed here is not shown again. With -o json the
-    address of the hub and its certificate authority come along, which is what 'cell join' needs.
-    A token for a cell that is a member lets a new machine take its place.
+    The hub stores only a digest, so the token cannot be shown again. With -o json, the output also
+    contains the address and the certificate authority of the hub, which 'cell join' needs. With
+    the token of a cell that is a member, a new machine replaces the previous one.
 
     \b
     Example:
@@ -141,26 +143,44 @@ def token(ctx: click.Context, for_cell: str, lifetime_s: int, output_format: str
             session.output.json({**document, "authority": (authority or b"").decode()})
         else:
             session.output.data(made.text)
-        session.output.note(f"It can be used once, until {expires}.")
+        session.output.note(f"The token can be used once, until {expires}.")
 
     run_on_hub(ctx, body)
 
 
 @cell.command()
 @click.option("--name", required=True, metavar="NAME", help="Name of the cell.")
-@click.option("--city", required=True, metavar="CITY", help="City that it serves, such as DFW.")
-@click.option("--hub", default="", metavar="URL", help="Address of the hub; a token file may say.")
+@click.option("--city", required=True, metavar="CITY", help="City of the cell, such as DFW.")
 @click.option(
-    "--hub-ca", type=click.Path(path_type=Path), help="Its authority (PEM); a token file may say."
+    "--hub", default="", metavar="URL", help="Address of the hub. Default: from the token file."
+)
+@click.option(
+    "--hub-ca",
+    type=click.Path(path_type=Path),
+    help="CA certificate of the hub (PEM). Default: from the token file.",
 )
 @click.option(
     "--token-file",
     metavar="FILE",
     help="File with the token, or '-' for stdin.  [default: $DATUM_JOIN_TOKEN]",
 )
-@click.option("--state-dir", required=True, type=click.Path(path_type=Path), metavar="DIR")
-@click.option("--advertise", default=HOST, show_default=True, metavar="HOST", help="Of this cell.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port that it will use.")
+@click.option(
+    "--state-dir",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="State directory of the cell.",
+)
+@click.option(
+    "--advertise",
+    default=HOST,
+    show_default=True,
+    metavar="HOST",
+    help="Address that the hub uses to reach this cell.",
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="Port of the cell. 0: any free port."
+)
 @click.pass_obj
 def join(
     environment: CliEnvironment,
@@ -175,8 +195,8 @@ def join(
 ) -> None:
     """Make this machine a cell: exchange a token for the credentials of the cell.
 
-    Run it again if the answer was lost: the key in the state directory makes sure that it is the
-    same cell. Then start the cell: compute-cell --state-dir DIR.
+    Joining is idempotent: after an interruption, run the command again with the same state
+    directory. Then start the cell: compute-cell --state-dir=DIR.
 
     \b
     Example:
@@ -197,8 +217,8 @@ def join(
     try:
         membership = run_loop(joined(joining, environment.open_transport, now))
     except Unauthorized as error:
-        hint = f"Make another: {environment.command('cell', 'token')}"
-        raise ForbiddenError(f"{given.hub} does not know this join token.", hint) from error
+        hint = f"Create another one: {environment.command('cell', 'token')}"
+        raise ForbiddenError(f"{given.hub} rejected the join token.", hint) from error
     except Forbidden as error:
         raise ForbiddenError(f"{error}.") from error
     except ApiError as error:
@@ -206,7 +226,7 @@ def join(
     except (StateError, OSError, ValueError) as error:
         raise OtherError(f"{error}.") from error
     except Unreachable as error:
-        raise OtherError(str(error), "Run it again: nothing can be joined twice.") from error
+        raise OtherError(str(error), "Run the command again: joining is idempotent.") from error
     output = build_output(environment)
     output.data(f"Cell {membership.cell} has joined {membership.hub} for {membership.city}.")
     output.note(f"Start it:  compute-cell --state-dir={joining.state_dir}")

@@ -1,4 +1,4 @@
-"""``cell list|drain|undrain|leave``: what the hub knows of its cells, and what becomes of them."""
+"""``cell list|drain|undrain|leave``: list the cells of the hub, drain and remove them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from datum_compute.cli.arguments import named
 from datum_compute.cli.connect.session import Session, run_on_hub
 from datum_compute.cli.errors import ConflictError, MissingError
 from datum_compute.cli.options import connection_options, wait_options, yes_option
-from datum_compute.cli.render.listing import Column, Listing, list_options, print_listing
+from datum_compute.cli.render.listing import ListColumn, Listing, list_options, print_listing
 from datum_compute.cli.render.output import render_count
 from datum_compute.cli.render.prompt import confirm
 from datum_compute.planning.federation.cells import serving_condition
@@ -30,11 +30,14 @@ from datum_compute.planning.federation.cells import serving_condition
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A cell, when it was last heard, what keeps new work from it (a reason, or nothing), and how
-    many instances the hub knows there; None if nobody may ask."""
+    """A cell of the list.
+
+    ``closed`` is the reason why it takes no new work, or empty. ``instances`` is None if the user
+    may not list instances.
+    """
 
     cluster: Cluster
-    heard: str
+    last_heartbeat: str
     closed: str
     instances: int | None
 
@@ -44,7 +47,7 @@ class Row:
 @connection_options
 @click.pass_context
 def list_cells(ctx: click.Context, output_format: str, no_headers: bool) -> None:
-    """List the cells of the platform: city, whether they answer, what they have.
+    """List the cells of the platform: city, status, instances and capacity.
 
     \b
     Example:
@@ -54,13 +57,13 @@ def list_cells(ctx: click.Context, output_format: str, no_headers: bool) -> None
     async def body(session: Session) -> None:
         clusters = (await session.client.list(CLUSTER)).items
         leases = (await session.client.list(LEASE, CREDENTIALS_NAMESPACE)).items
-        heard = {lease.metadata.name: _renewed(lease) for lease in leases}
+        heartbeats = {lease.metadata.name: _renewed(lease) for lease in leases}
         found = sorted(clusters, key=lambda cluster: cluster.metadata.name)
         counted = await _counted(session)
         rows = [
             Row(
                 cluster,
-                heard.get(cluster.metadata.name, ""),
+                heartbeats.get(cluster.metadata.name, ""),
                 _closed(cluster, found),
                 None if counted is None else counted[cluster.metadata.name],
             )
@@ -78,9 +81,9 @@ def list_cells(ctx: click.Context, output_format: str, no_headers: bool) -> None
 @connection_options
 @click.pass_context
 def drain(ctx: click.Context, name: str) -> None:
-    """Place nothing new on a cell. What runs there stays until it is moved or deleted.
+    """Place no new work on a cell. Its deployments stay until they are moved or deleted.
 
-    One cell serves a city, so new deployments for it wait, and say that its cell is drained.
+    Each city has one cell, so new deployments for the city wait until the cell is undrained.
 
     \b
     Example:
@@ -92,10 +95,12 @@ def drain(ctx: click.Context, name: str) -> None:
         others = [taint for taint in _taints(cluster) if taint["key"] != DRAINED]
         await _taint(session, cluster, [*others, {"key": DRAINED, "effect": NO_SCHEDULE}])
         running = len(await _deployments(session, name))
-        session.output.data(f"Cell {name} is drained: nothing new is placed there.")
+        session.output.data(f"Cell {name} is drained: no new work is placed there.")
         if running:
             held = render_count(running, "deployment")
-            session.output.note(f"What runs there stays until it is removed: {held}.")
+            session.output.note(
+                f"{held} still placed there; delete or move them to empty the cell."
+            )
 
     run_on_hub(ctx, body)
 
@@ -116,14 +121,16 @@ def undrain(ctx: click.Context, name: str) -> None:
         cluster = await _cluster(session, name)
         others = [taint for taint in _taints(cluster) if taint["key"] != DRAINED]
         await _taint(session, cluster, others)
-        session.output.data(f"Cell {name} takes new work again.")
+        session.output.data(f"Cell {name} accepts new work again.")
 
     run_on_hub(ctx, body)
 
 
 @click.command()
 @click.argument("name", callback=named("cell"))
-@click.option("--force", is_flag=True, help="Even if deployments run there, or it is silent.")
+@click.option(
+    "--force", is_flag=True, help="Remove it even if it has deployments or is unreachable."
+)
 @yes_option
 @wait_options("60s")
 @connection_options
@@ -131,10 +138,10 @@ def undrain(ctx: click.Context, name: str) -> None:
 def leave(
     ctx: click.Context, name: str, force: bool, yes: bool, wait: bool, timeout_s: int
 ) -> None:
-    """Remove a cell from the platform. Its credentials are worth nothing from then on.
+    """Remove a cell from the platform and revoke its credentials.
 
-    A cell with deployments stays unless --force is given: they are taken away from it if it
-    answers, and given up if it does not; what runs on a machine nobody reaches may run on there.
+    A cell with deployments is only removed with --force: a reachable cell deletes them first. The
+    deployments of an unreachable cell are given up, and their instances may continue to run there.
 
     \b
     Example:
@@ -145,15 +152,16 @@ def leave(
         cluster = await _cluster(session, name)
         if not cluster.spec.api_endpoint.startswith("https:"):
             raise ConflictError(
-                f"Cell {name} is part of the process of the hub.",
-                "Start that without it: leave it out of --cells.",
+                f"Cell {name} runs in the process of the hub.",
+                "Restart the hub without the cell in --cells.",
             )
         running = await _deployments(session, name)
         if running and not force:
             held = render_count(len(running), "deployment")
             raise ConflictError(
                 f"Cell {name} has {held}, such as {running[0]}.",
-                f"Remove them first, or: {session.command('cell', 'leave', name, '--force')}",
+                "Delete them first, or remove the cell with them: "
+                f"{session.command('cell', 'leave', name, '--force')}",
             )
         if not yes:
             what = f" with {render_count(len(running), 'deployment')}" if running else ""
@@ -172,7 +180,7 @@ def leave(
 
 
 async def _counted(session: Session) -> Counter[str] | None:
-    """Instances by cell, as the hub has them."""
+    """Return the number of instances of each cell, or None if the user may not list them."""
     try:
         instances = (await session.client.list(INSTANCE)).items
     except (Forbidden, NotFound):
@@ -189,7 +197,7 @@ async def _cluster(session: Session, name: str) -> Cluster:
 
 
 async def _deployments(session: Session, name: str) -> list[str]:
-    """What the hub has placed there, or waits for its removal."""
+    """Return the deployments that are placed on the cell, or being removed from it."""
     works = (await session.client.list(WORK, execution_namespace(name))).items
     manifests = [work.spec.workload.manifests[0] for work in works]
     return sorted(m["metadata"]["name"] for m in manifests if m["kind"] == "WorkloadDeployment")
@@ -210,7 +218,7 @@ def _renewed(lease: Lease) -> str:
 
 
 def _closed(cluster: Cluster, cells: Sequence[Cluster]) -> str:
-    """Worked out here: Karmada has no word for it."""
+    """Return why the cell takes no new work; Karmada has no field for it."""
     city = cluster.metadata.labels.get(TOPOLOGY_CITY)
     others = [c for c in cells if c is not cluster and not c.is_terminating]
     same = [c for c in others if city and c.metadata.labels.get(TOPOLOGY_CITY) == city]
@@ -233,7 +241,7 @@ def _capacity(row: Row) -> str:
 
 
 def _used(row: Row) -> str:
-    """As the cell itself counts them, else as the hub does."""
+    """Return the instances as the cell counts them, else as the hub does."""
     counted = "-" if row.instances is None else str(row.instances)
     return row.cluster.status.resource_summary.allocated.get("instances", counted)
 
@@ -243,14 +251,14 @@ def _city(row: Row) -> str:
 
 
 def _document(row: Row) -> JsonObject:
-    cluster, heard = row.cluster, row.heard
+    cluster = row.cluster
     return {
         "name": cluster.metadata.name,
         "city": _city(row),
         "status": _status(row),
         "version": cluster.status.kubernetes_version,
         "endpoint": cluster.spec.api_endpoint,
-        "lastHeartbeat": heard or None,
+        "lastHeartbeat": row.last_heartbeat or None,
         "allocatable": cluster.status.resource_summary.allocatable,
         "allocated": cluster.status.resource_summary.allocated,
         "instances": row.instances,
@@ -260,14 +268,14 @@ def _document(row: Row) -> JsonObject:
 LISTING: Listing[Row] = Listing(
     noun="cell",
     columns=(
-        Column("CELL", lambda row: row.cluster.metadata.name),
-        Column("CITY", _city),
-        Column("STATUS", _status),
-        Column("INSTANCES", _used),
-        Column("CAPACITY", _capacity),
-        Column("VERSION", lambda row: row.cluster.status.kubernetes_version or "-", wide=True),
-        Column("HEARTBEAT", lambda row: row.heard or "-", wide=True),
-        Column("ENDPOINT", lambda row: row.cluster.spec.api_endpoint or "-", wide=True),
+        ListColumn("CELL", lambda row: row.cluster.metadata.name),
+        ListColumn("CITY", _city),
+        ListColumn("STATUS", _status),
+        ListColumn("INSTANCES", _used),
+        ListColumn("CAPACITY", _capacity),
+        ListColumn("VERSION", lambda row: row.cluster.status.kubernetes_version or "-", wide=True),
+        ListColumn("HEARTBEAT", lambda row: row.last_heartbeat or "-", wide=True),
+        ListColumn("ENDPOINT", lambda row: row.cluster.spec.api_endpoint or "-", wide=True),
     ),
     document=_document,
     name=lambda row: row.cluster.metadata.name,

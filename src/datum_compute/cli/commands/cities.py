@@ -11,8 +11,8 @@ from datum_compute.api.meta.fields import CITY_CODE_KEY
 from datum_compute.api.networking.location import LocationBinding
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.options import connection_options
-from datum_compute.cli.render.health import humanized
-from datum_compute.cli.render.listing import Column, Listing, list_options, print_listing
+from datum_compute.cli.render.health import humanize_reason
+from datum_compute.cli.render.listing import ListColumn, Listing, list_options, print_listing
 
 
 @click.command(short_help="List the cities that workloads can run in.")
@@ -54,7 +54,9 @@ def _status(binding: LocationBinding) -> str:
     if condition is None:
         return "Unknown"
     return (
-        "Available" if condition.status == TRUE else f"Unavailable ({humanized(condition.reason)})"
+        "Available"
+        if condition.status == TRUE
+        else f"Unavailable ({humanize_reason(condition.reason)})"
     )
 
 
@@ -83,10 +85,10 @@ def _document(binding: LocationBinding) -> JsonObject:
 LISTING: Listing[LocationBinding] = Listing(
     noun="city",
     columns=(
-        Column("CITY", city_of),
-        Column("STATUS", _status),
-        Column("MESSAGE", _problem),
-        Column("LOCATION", lambda b: b.spec.location_ref.name, wide=True),
+        ListColumn("CITY", city_of),
+        ListColumn("STATUS", _status),
+        ListColumn("MESSAGE", _problem),
+        ListColumn("LOCATION", lambda b: b.spec.location_ref.name, wide=True),
     ),
     document=_document,
     name=city_of,

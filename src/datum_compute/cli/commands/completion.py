@@ -1,4 +1,4 @@
-"""``completion SHELL``: the script that lets a shell complete our commands."""
+"""``completion SHELL``: print the completion script of a shell."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from datum_compute.cli.environment import CliEnvironment
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the completion script of a shell. Names of workloads, instances and cities are read
-    live; where that takes too long, there are none.
+    """Print the completion script of a shell. It completes commands, flags, and the names of
+    workloads, instances and cities, which are read from the server with a short timeout.
 
     \b
     Examples:
@@ -28,7 +28,7 @@ def completion(ctx: click.Context, shell: str) -> None:
     program = environment.program
     root = ctx.find_root().command
     script = found(root, {}, executable_name(program), complete_variable(program)).source()
-    environment.stdout.write(script + "\n")  # a program, not text: as it is
+    environment.stdout.write(script + "\n")  # unchanged, because it is a program
 
 
 COMMAND = completion

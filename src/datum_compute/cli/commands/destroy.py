@@ -1,4 +1,4 @@
-"""``destroy``: delete a workload, and wait until nothing of it is left in the project."""
+"""``destroy``: delete a workload, and wait until all its objects are gone from the project."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from datum_compute.cli.options import connection_options, output_option, wait_op
 from datum_compute.cli.render.output import render_age, render_count
 from datum_compute.cli.render.prompt import check_confirmation, confirm, confirm_name
 from datum_compute.cli.workload.observe import Observed, belongs_to, find_workload, observe
-from datum_compute.cli.workload.wait import Arrived, WatchFor, wait_until
+from datum_compute.cli.workload.wait import StateReached, WatchNext, wait_until
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Settings:
 @click.command(short_help="Delete a workload and wait until it is gone.")
 @workload_argument
 @yes_option
-@click.option("--confirm", metavar="NAME", help="As -y, for this workload only.")
+@click.option("--confirm", metavar="NAME", help="Like --yes, but only if the workload is NAME.")
 @wait_options(default="5m")
 @output_option("table", "json")
 @connection_options
@@ -54,7 +54,8 @@ def destroy(
 ) -> None:
     """Delete the workload NAME with all its instances, and wait until it is gone.
 
-    One that serves is only deleted once its name is typed, or given with --confirm, or with -y.
+    If instances are ready, the prompt requires the name of the workload. --confirm=NAME and -y
+    skip the prompt.
 
     \b
     Examples:
@@ -81,58 +82,64 @@ async def _destroy(session: Session, name: str, settings: Settings) -> None:
         removals=_cities(workload),
     )
     if not check_confirmation(settings.confirm, name) and not settings.yes:
-        _ask(session, workload)
+        _confirm_deletion(session, workload)
     uid = workload.metadata.uid
     if not workload.is_terminating:
-        with suppress(NotFound):  # somebody was quicker, which is all the same to us
+        with suppress(NotFound):  # deleted by another client in the meantime
             await session.client.delete(WORKLOAD, Ref(session.namespace, name), uid=uid)
     session.emit_event(
         "applied", workload=name, place=session.target_name, action="deleted", uid=uid
     )
     if settings.timeout_s is None:
-        _say(session, f"workload/{name} is being deleted")
+        _print_result(session, f"workload/{name} is being deleted")
         return
     parts = await wait_until_gone(session, name, uid, timeout_s=settings.timeout_s)
-    for told in await _unconfirmed(session, parts, is_expected=bool(_silences(workload))):
-        session.emit_event("unconfirmed", f"Not confirmed: {told.rstrip('.')}.", message=told)
+    is_expected = bool(_unreachable_messages(workload))
+    for message in await _read_unconfirmed(session, parts, is_expected=is_expected):
+        session.emit_event("unconfirmed", f"Not confirmed: {message.rstrip('.')}.", message=message)
     session.emit_event("done", workload=name, place=session.target_name, uid=uid)
-    _say(session, f"workload/{name} deleted")
+    _print_result(session, f"workload/{name} deleted")
 
 
-async def _unconfirmed(session: Session, parts: Set[str], *, is_expected: bool) -> list[str]:
-    """What a cell that does not answer may still run: nobody waits for it, and nobody hides it.
-    Events are told a moment after what they tell of, so one that is expected is waited for."""
+async def _read_unconfirmed(session: Session, parts: Set[str], *, is_expected: bool) -> list[str]:
+    """Return the messages about deletions that an unreachable cell has not confirmed.
 
-    async def look() -> Arrived[list[str]] | WatchFor:
+    Their instances may still run there. An event is written shortly after the deletion, so wait for
+    it if one is expected.
+    """
+
+    async def poll() -> StateReached[list[str]] | WatchNext:
         listed = await session.client.list(
             EVENT, session.namespace, fields={"reason": DELETION_UNCONFIRMED}
         )
-        told = {e.message for e in listed.items if e.involved_object.uid in parts}
-        return Arrived(sorted(told)) if told else WatchFor(EVENT, listed.version, _is_unconfirmed)
+        messages = {e.message for e in listed.items if e.involved_object.uid in parts}
+        if messages:
+            return StateReached(sorted(messages))
+        return WatchNext(EVENT, listed.version, _is_unconfirmed)
 
     patience_s = session.environment.timeouts.final_status_s if is_expected else 0.0
     try:
-        return await wait_until(session, look, timeout_s=patience_s)
+        return await wait_until(session, poll, timeout_s=patience_s)
     except (ApiError, TimeoutError):
-        return []  # it is deleted all the same
+        return []  # the workload is deleted in any case
 
 
 def _is_unconfirmed(event: ApiObject) -> bool:
     return isinstance(event, Event) and event.reason == DELETION_UNCONFIRMED
 
 
-def _ask(session: Session, workload: Workload) -> None:
+def _confirm_deletion(session: Session, workload: Workload) -> None:
     name = workload.metadata.name
     question = (
         f"Delete workload {name} from {session.target_name} ({', '.join(_cities(workload))})?"
     )
     if workload.status.ready_replicas and not workload.is_terminating:
-        confirm_name(session.environment, f"{question} It is serving.", name)
+        confirm_name(session.environment, f"{question} It has ready instances.", name)
     else:
         confirm(session.environment, question, confirm_flag=f"--confirm={name}")
 
 
-def _say(session: Session, text: str) -> None:
+def _print_result(session: Session, text: str) -> None:
     if not session.as_json:
         session.output.data(text)
 
@@ -142,7 +149,7 @@ def _cities(workload: Workload) -> list[str]:
 
 
 def _instances(workload: Workload) -> int:
-    """Also those that the status, which comes a moment later, does not count yet."""
+    """Return the number of instances, at least those of the spec: the status may be older."""
     placements = () if workload.is_terminating else workload.spec.placements
     asked_for = sum(len(p.city_codes) * p.scale_settings.min_replicas for p in placements)
     return max(workload.status.replicas, asked_for)
@@ -152,20 +159,22 @@ def _summary(session: Session, workload: Workload) -> str:
     instances = render_count(_instances(workload), "instance")
     cities = ", ".join(_cities(workload))
     text = f"Workload {workload.metadata.name} in {session.target_name}: {instances} in {cities}."
-    for silence in _silences(workload):
-        text += f" {silence}: what runs there is stopped when it is back."
-    return text + (" It is being deleted already." if workload.is_terminating else "")
+    for message in _unreachable_messages(workload):
+        text += f" {message}: its instances stop when the cell is reachable again."
+    return text + (" It is already being deleted." if workload.is_terminating else "")
 
 
-def _silences(workload: Workload) -> list[str]:
+def _unreachable_messages(workload: Workload) -> list[str]:
     blocked = workload.status.blocked
     return [b.message for b in blocked if b.reason == Reason.CELL_UNREACHABLE]
 
 
 @dataclass(slots=True)
 class RemovalWatch:
-    """What is left of one workload (that very one: its name may be in use again). ``parts`` are the
-    uids of the deployments that were seen to go."""
+    """The deletion of a workload, identified by uid: its name may be in use again.
+
+    ``parts`` are the uids of its deployments.
+    """
 
     session: Session
     name: str
@@ -173,20 +182,20 @@ class RemovalWatch:
     latest: str = ""
     parts: set[str] = field(default_factory=set)
 
-    async def look(self) -> Arrived[None] | WatchFor:
+    async def poll(self) -> StateReached[None] | WatchNext:
         observed = await observe(self.session, self.name, self.uid)
         self.parts.update(d.metadata.uid for d in observed.deployments.items)
         remaining = _remaining(observed)
         if not remaining:
-            return Arrived(None)
+            return StateReached(None)
         text = ", ".join(remaining)
         if text != self.latest:
-            self.session.emit_event("removing", f"Left: {text}", left=remaining)
+            self.session.emit_event("removing", f"Remaining: {text}", left=remaining)
         self.latest = text
         return self._watched(observed)
 
-    def _watched(self, observed: Observed) -> WatchFor:
-        """Instances go first, then deployments, then the workload: watch what goes next."""
+    def _watched(self, observed: Observed) -> WatchNext:
+        """Watch the kind that is deleted next: instances, then deployments, then the workload."""
         uid = self.uid
         kind: KindInfo[Any] = WORKLOAD
         since = observed.deployments.version  # one counter for the whole plane
@@ -194,7 +203,7 @@ class RemovalWatch:
             kind, since = INSTANCE, observed.instances.version
         elif observed.deployments.items:
             kind = DEPLOYMENT
-        return WatchFor(kind, since, lambda obj: belongs_to(obj, uid))
+        return WatchNext(kind, since, lambda obj: belongs_to(obj, uid))
 
 
 async def wait_until_gone(
@@ -204,20 +213,20 @@ async def wait_until_gone(
     *,
     timeout_s: float,
 ) -> Set[str]:
-    """The uids of the deployments that have gone."""
+    """Wait for the deletion. Return the uids of the deployments that were deleted."""
     watch = RemovalWatch(session, name, uid)
     again = session.command("destroy", name, "-y")
     try:
-        await wait_until(session, watch.look, timeout_s=timeout_s)
+        await wait_until(session, watch.poll, timeout_s=timeout_s)
     except TimeoutError:
         raise TimedOutError(
-            f"Workload {name!r} is not gone after {render_age(timeout_s)}; "
-            f"left: {watch.latest or 'unknown'}.",
-            f"It goes on without this command. Wait for it again: {again}",
+            f"Workload {name!r} is not deleted after {render_age(timeout_s)}; "
+            f"remaining: {watch.latest or 'unknown'}.",
+            f"The deletion continues. Wait for it again: {again}",
         ) from None
     except asyncio.CancelledError:
         raise StoppedError(
-            f"Stopped waiting; the deletion of {name!r} goes on.", f"Wait for it again: {again}"
+            f"Stopped waiting; the deletion of {name!r} continues.", f"Wait for it again: {again}"
         ) from None
     return watch.parts
 

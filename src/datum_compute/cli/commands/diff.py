@@ -1,4 +1,4 @@
-"""``diff -f FILE``: what a deploy of that file would change, without changing it."""
+"""``diff -f FILE``: show what a deploy of the file would change."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.options import connection_options, output_option
-from datum_compute.cli.render.difference import errors_above_1, print_difference
+from datum_compute.cli.render.difference import print_difference, shift_exit_code
 from datum_compute.cli.render.plan import render_plan
 from datum_compute.cli.workload.edits import manifest_edit
 from datum_compute.cli.workload.manifest import read_manifests
@@ -24,10 +24,10 @@ from datum_compute.cli.workload.plan import build_plan
 @connection_options
 @click.pass_context
 def diff(ctx: click.Context, file: str, output_format: str) -> int:
-    """Show what a deploy of the file would change, as the server itself would store it.
+    """Show what a deploy of the file would change, from a dry run on the server.
 
-    Exit code 0 if nothing would change, 1 if something would, 2 and more for an error. Values of
-    environment variables are not shown.
+    The exit code is 0 without differences, 1 with differences, and 2 or more after an error. Values
+    of environment variables are not shown.
 
     \b
     Examples:
@@ -45,7 +45,7 @@ def diff(ctx: click.Context, file: str, output_format: str) -> int:
             changes[name] = [f"{new}{line}" for line in render_plan(plan)]
         return print_difference(session, changes, output_format)
 
-    with errors_above_1():
+    with shift_exit_code():
         return run_in_session(ctx, body)
 
 

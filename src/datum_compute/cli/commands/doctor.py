@@ -33,11 +33,17 @@ from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import FailedError
 from datum_compute.cli.options import connection_options
 from datum_compute.cli.render.health import workload_health
-from datum_compute.cli.render.listing import Column, Listing, age_since, list_options, print_listing
+from datum_compute.cli.render.listing import (
+    ListColumn,
+    Listing,
+    age_since,
+    list_options,
+    print_listing,
+)
 from datum_compute.cli.render.output import one_line, render_age, render_count
 from datum_compute.cli.workload.access import STATE_TEXTS, AccessState, next_step, read_access
 from datum_compute.cli.workload.observe import find_workload
-from datum_compute.cli.workload.rollout_wait import OWNER, cause_document, cause_text
+from datum_compute.cli.workload.rollout_wait import ACTIONS, cause_document, cause_text
 from datum_compute.client.client import Client
 from datum_compute.planning.explain.advice import window_s
 from datum_compute.planning.explain.explain import Link, explain_workload
@@ -331,7 +337,7 @@ def _explain_problem(title: str, word: str, cause: Link, now: float) -> CheckRes
     limit_s = window_s(cause.reason)
     stalled = _is_older(cause.since, now, limit_s) if limit_s is not None else False
     temporary = limit_s is not None and not stalled
-    actor = "stalled" if stalled else OWNER[cause.actor]
+    actor = "stalled" if stalled else ACTIONS[cause.actor]
     age = age_since(cause.since, now)
     usual = f", usually done in {render_age(limit_s)}" if limit_s is not None else ""
     text = f"{word}: {cause_text(cause)} (for {age}{usual}; {actor})"
@@ -358,10 +364,10 @@ def _document(finding: CheckResult) -> JsonObject:
 LISTING: Listing[CheckResult] = Listing(
     noun="check",
     columns=(
-        Column("CHECK", lambda f: f.check),
-        Column("STATE", lambda f: f.state),
-        Column("DETAIL", lambda f: f.text),
-        Column("NEXT", lambda f: f.next or "-", wide=True),
+        ListColumn("CHECK", lambda f: f.check),
+        ListColumn("STATE", lambda f: f.state),
+        ListColumn("DETAIL", lambda f: f.text),
+        ListColumn("NEXT", lambda f: f.next or "-", wide=True),
     ),
     document=_document,
     name=lambda f: f.check.replace(" ", "/"),

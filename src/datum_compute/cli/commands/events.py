@@ -1,4 +1,4 @@
-"""``events``: what happened lately to the project, or to one workload and its parts."""
+"""``events``: recent events of the project, or of one workload and its parts."""
 
 from __future__ import annotations
 
@@ -11,21 +11,27 @@ from datum_compute.cli.arguments import named
 from datum_compute.cli.completion import workload_names
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.options import connection_options
-from datum_compute.cli.render.listing import Column, Listing, age_since, list_options, print_listing
+from datum_compute.cli.render.listing import (
+    ListColumn,
+    Listing,
+    age_since,
+    list_options,
+    print_listing,
+)
 from datum_compute.cli.workload.observe import find_workload, observe_parts
 
 
 @click.command(short_help="Show the events of a workload.")
 @click.argument("name", required=False, callback=named("workload"), shell_complete=workload_names)
-@click.option("--warnings", is_flag=True, help="Only what went wrong.")
+@click.option("--warnings", is_flag=True, help="Show only warnings.")
 @list_options
 @connection_options
 @click.pass_context
 def events(
     ctx: click.Context, name: str | None, warnings: bool, output_format: str, no_headers: bool
 ) -> None:
-    """Show what happened lately, the latest last: to the workload NAME with its deployments and
-    instances, or to the whole project. Events are kept for an hour.
+    """Show the recent events, the newest last: of the workload NAME with its deployments and
+    instances, or of the whole project. Events are kept for an hour.
 
     \b
     Examples:
@@ -39,7 +45,7 @@ def events(
         rows = [e for e in listed if concerned is None or e.involved_object.uid in concerned]
         rows = sorted((e for e in rows if not warnings or e.type == "Warning"), key=moment_of)
         if not rows:
-            session.output.note(f"Nothing has happened to {name or session.target_name} lately.")
+            session.output.note(f"No recent events of {name or session.target_name}.")
         listing = listing_at(session.environment.now())
         print_listing(session.output, listing, rows, output_format, headers=not no_headers)
 
@@ -54,7 +60,7 @@ async def _uids_of(session: Session, name: str) -> set[str]:
 
 
 def moment_of(event: Event) -> str:
-    """When it happened last; RFC 3339 in UTC sorts as text."""
+    """Return when it happened last; RFC 3339 in UTC sorts as text."""
     series = event.series.last_observed_time if event.series else None
     moments = (series, event.last_timestamp, event.event_time, event.metadata.creation_timestamp)
     return next((moment for moment in moments if moment), "")
@@ -68,13 +74,13 @@ def listing_at(now: float) -> Listing[Event]:
     return Listing(
         noun="event",
         columns=(
-            Column("LAST SEEN", lambda e: age_since(moment_of(e), now)),
-            Column("TYPE", lambda e: e.type or "Normal"),
-            Column("REASON", lambda e: e.reason),
-            Column("OBJECT", lambda e: f"{e.involved_object.kind}/{e.involved_object.name}"),
-            Column("MESSAGE", lambda e: e.message),
-            Column("COUNT", count_of, wide=True),
-            Column("FROM", lambda e: e.reporting_component or e.source.component, wide=True),
+            ListColumn("LAST SEEN", lambda e: age_since(moment_of(e), now)),
+            ListColumn("TYPE", lambda e: e.type or "Normal"),
+            ListColumn("REASON", lambda e: e.reason),
+            ListColumn("OBJECT", lambda e: f"{e.involved_object.kind}/{e.involved_object.name}"),
+            ListColumn("MESSAGE", lambda e: e.message),
+            ListColumn("COUNT", count_of, wide=True),
+            ListColumn("FROM", lambda e: e.reporting_component or e.source.component, wide=True),
         ),
         document=_document,
         name=lambda e: e.metadata.name,

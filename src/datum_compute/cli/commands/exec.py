@@ -31,21 +31,21 @@ from datum_compute.cli.connect.gateway_errors import refuse_without_process
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import ConflictError, ForbiddenError, OtherError, UsageError
 from datum_compute.cli.options import YES, connection_options
-from datum_compute.cli.render.terminal import bytes_of, raw, size_of, told_of_size
+from datum_compute.cli.render.terminal import bytes_of, on_resize, raw, size_of
 from datum_compute.client.transport.websocket import POLICY, WebSocket
 
 _YES = ("-y", YES)
 
 
 class ExecCommand(click.Command):
-    """Accepts -y before ``--``. After it, and without it, the option may be that of the program."""
+    """Accepts -y before ``--``. Otherwise the option could belong to the program."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
             end = args.index("--")
             args = [*(word for word in args[:end] if word not in _YES), *args[end:]]
         elif any(word in _YES for word in args):
-            raise click.UsageError("Write -- before the command, if -y is an option of it.", ctx)
+            raise click.UsageError("Write -- before the command if -y is one of its options.", ctx)
         return super().parse_args(ctx, args)
 
 
@@ -53,8 +53,8 @@ class ExecCommand(click.Command):
 @instance_argument
 @click.argument("command", nargs=-1, required=True)
 @container_option
-@click.option("-i", "--stdin", is_flag=True, help="Pass stdin on.")
-@click.option("-t", "--tty", is_flag=True, help="Give it a terminal.")
+@click.option("-i", "--stdin", is_flag=True, help="Pass stdin to the command.")
+@click.option("-t", "--tty", is_flag=True, help="Allocate a terminal for the command.")
 @connection_options
 @click.pass_context
 def exec_command(
@@ -65,10 +65,10 @@ def exec_command(
     stdin: bool,
     tty: bool,
 ) -> None:
-    """Run a command in the instance NAME, and end with its exit code.
+    """Run a command in the instance NAME, and exit with its exit code.
 
-    127 is a command that there is not, 126 one that cannot be run. The command is ended when the
-    connection to it is.
+    Exit code 127 means that the command does not exist, 126 that it cannot be run. The command is
+    stopped when the connection ends.
 
     \b
     Examples:
@@ -82,8 +82,8 @@ def exec_command(
         instance = await find_instance(session, name)
         check_container(instance.spec, container)
         if tty and not session.environment.stdin.isatty():
-            hint = "Leave -t out to pass on what stdin holds."
-            raise UsageError("-t gives a terminal, and stdin is none.", hint)
+            hint = "Leave out -t to pass stdin to the command."
+            raise UsageError("-t requires stdin to be a terminal.", hint)
         query = {
             "command": json.dumps(command),
             "container": container or "",
@@ -91,7 +91,7 @@ def exec_command(
             "tty": "true" if tty else "",
         }
         asked = {key: value for key, value in query.items() if value}
-        process = await RemoteProcess.begun(session, name, asked)
+        process = await RemoteProcess.open(session, name, asked)
         return await process.run(stdin=stdin, tty=tty)
 
     ctx.exit(run_in_session(ctx, body))
@@ -114,21 +114,21 @@ class RemoteProcess:
     socket: WebSocket
 
     @classmethod
-    async def begun(cls, session: Session, name: str, query: dict[str, str]) -> RemoteProcess:
+    async def open(cls, session: Session, name: str, query: dict[str, str]) -> RemoteProcess:
         path = instance_path(session.namespace, name, "exec")
         try:
             return cls(session, name, await session.gateway.websocket(path, PROTOCOL, query))
         except (NotFound, Forbidden) as error:
             if has_gateway_reason(error, GatewayReason.INSTANCE_NOT_RUNNING):
-                hint = f"See why: {session.command('explain', name)}"
-                raise ConflictError(f"Instance {name!r} does not run now.", hint) from error
+                hint = f"Explain: {session.command('explain', name)}"
+                raise ConflictError(f"Instance {name!r} is not running.", hint) from error
             refuse_without_process(session, error, "exec", name)
         except Conflict as error:
-            hint = f"See how it is: {session.command('instances', 'describe', name)}"
+            hint = f"Show the instance: {session.command('instances', 'describe', name)}"
             raise ConflictError(error.message, hint) from error
 
     async def run(self, *, stdin: bool, tty: bool) -> int:
-        """Its exit code."""
+        """Pass input and output. Return the exit code."""
         source = self.session.environment.stdin
         tasks = []
         with ExitStack() as stack:
@@ -136,7 +136,7 @@ class RemoteProcess:
                 stack.enter_context(raw(source))
                 resized = asyncio.Event()
                 resized.set()
-                stack.enter_context(told_of_size(resized.set))
+                stack.enter_context(on_resize(resized.set))
                 tasks.append(asyncio.create_task(self._pass_sizes(source, resized)))
             if stdin:
                 tasks.append(asyncio.create_task(self._pass_input(source)))
@@ -150,7 +150,7 @@ class RemoteProcess:
         return self._exit_code(ending)
 
     async def _show(self) -> ExecResult | None:
-        """Everything that it says, up to how it ended; None if nobody said that."""
+        """Print the output. Return the result; None if the connection ended without one."""
         environment = self.session.environment
         streams = {STDOUT: environment.stdout, STDERR: environment.stderr}
         while (message := await self.socket.receive()) is not None:
@@ -178,11 +178,11 @@ class RemoteProcess:
         if ending is not None and ending.exit_code is not None:
             return ending.exit_code
         if ending is not None:
-            raise OtherError(f"The command in {self.name!r} could not be run: {ending.message}.")
+            raise OtherError(f"Cannot run the command in {self.name!r}: {ending.message}.")
         closed = self.socket.closed
         if closed is not None and closed.code == POLICY:
-            raise ForbiddenError(f"The command in {self.name!r} was ended: {closed.reason}.")
-        why = closed.reason if closed is not None and closed.reason else "it was cut off"
+            raise ForbiddenError(f"The command in {self.name!r} was stopped: {closed.reason}.")
+        why = closed.reason if closed is not None and closed.reason else "it was interrupted"
         raise LostError(f"The connection to the command in {self.name!r} was lost: {why}.")
 
 

@@ -24,7 +24,7 @@ from datum_compute.cli.connect.other_planes import find_deployment, links_elsewh
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import MissingError
 from datum_compute.cli.options import connection_options
-from datum_compute.cli.render.health import silent_since
+from datum_compute.cli.render.health import unreachable_since
 from datum_compute.cli.render.listing import age_since, print_document, read_options
 from datum_compute.cli.render.output import one_line
 from datum_compute.cli.workload.crashes import (
@@ -105,7 +105,7 @@ class Chain:
     @property
     def as_of(self) -> str:
         """The time of the last report that the plan is based on; empty if it is current."""
-        times = (silent_since(link.reason, link.message) for _, link in self.links)
+        times = (unreachable_since(link.reason, link.message) for _, link in self.links)
         return next(filter(None, times), "")
 
 

@@ -1,4 +1,4 @@
-"""``export NAME``: a workload as a file that can be deployed again, here or elsewhere."""
+"""``export NAME``: print a workload as a manifest for ``deploy -f``."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _LEFT_OUT = (CHANGED_BY, DEPLOY, "kubectl.kubernetes.io/last-applied-configurati
 @connection_options
 @click.pass_context
 def export(ctx: click.Context, name: str, output_format: str) -> None:
-    """Print the workload NAME as a file that 'deploy -f' takes: what people wrote, without what
-    the server added. Values of environment variables are in it.
+    """Print the workload NAME as a manifest for 'deploy -f', without the fields that the server
+    sets. The manifest contains the values of environment variables.
 
     \b
     Example:
@@ -31,7 +31,7 @@ def export(ctx: click.Context, name: str, output_format: str) -> None:
     """
 
     async def body(session: Session) -> None:
-        await find_workload(session, name)  # guesses what was meant when there is none
+        await find_workload(session, name)  # its error suggests a similar name
         found = await session.client.get_plain(WORKLOAD, Ref(session.namespace, name))
         shown = exported(found)
         if output_format == "json":

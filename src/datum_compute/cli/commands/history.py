@@ -1,6 +1,6 @@
-"""``rollout history|show|diff``: what a workload was asked to be.
+"""``rollout history|show|diff``: the revisions of a workload.
 
-The platform itself keeps the record (WorkloadRevision), whoever made the change.
+The platform records each change as a WorkloadRevision, independent of the client.
 """
 
 from __future__ import annotations
@@ -24,13 +24,20 @@ from datum_compute.cli.completion import workload_names
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import MissingError, UsageError
 from datum_compute.cli.options import connection_options, output_option
-from datum_compute.cli.render.difference import errors_above_1, print_difference
-from datum_compute.cli.render.listing import Column, Listing, age_of, list_options, print_listing
+from datum_compute.cli.render.difference import print_difference, shift_exit_code
+from datum_compute.cli.render.listing import (
+    ListColumn,
+    Listing,
+    age_of,
+    list_options,
+    print_listing,
+)
 from datum_compute.cli.workload.observe import find_workload
 
-# --- The history that older command lines kept in a ConfigMap: read, where it is still there
-# ``compute.datumapis.com-revision-history.<workload>`` holds one JSON entry for each revision. Its
-# numbers are its own, so they are shown as ``legacy-N``. An entry that cannot be read is left out.
+# --- The history of older command lines
+# They stored one JSON entry for each revision in a ConfigMap, with numbers of their own, which are
+# shown as ``legacy-N``. Entries that cannot be read are left out. The name of the ConfigMap is
+# ``compute.datumapis.com-revision-history.<workload>``.
 
 
 PREFIX = "legacy-"
@@ -38,7 +45,7 @@ _CONFIG_MAP = "compute.datumapis.com-revision-history."
 
 
 async def read_legacy(session: Session, workload: Workload) -> list[WorkloadRevision]:
-    """Oldest first; none where there is no such ConfigMap."""
+    """Return the revisions, the oldest first; none without the ConfigMap."""
     name = workload.metadata.name
     try:
         found = await session.client.get(CONFIG_MAP, Ref(session.namespace, _CONFIG_MAP + name))
@@ -96,7 +103,7 @@ REVISION_NAME = RevisionName()
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A revision by the name that people give it."""
+    """A revision with its name on the command line."""
 
     name: str
     revision: WorkloadRevision
@@ -108,7 +115,7 @@ class Recorded:
 @connection_options
 @click.pass_context
 def history(ctx: click.Context, name: str, output_format: str, no_headers: bool) -> None:
-    """List what the workload NAME was asked to be, the newest first. The last 20 are kept.
+    """List the revisions of the workload NAME, the newest first. The last 20 are kept.
 
     \b
     Examples:
@@ -132,7 +139,7 @@ def history(ctx: click.Context, name: str, output_format: str, no_headers: bool)
 @connection_options
 @click.pass_context
 def show(ctx: click.Context, name: str, revision: str, output_format: str) -> None:
-    """Show what the workload NAME was asked to be in one REVISION.
+    """Show the template and the placements of the workload NAME in one REVISION.
 
     \b
     Example:
@@ -160,11 +167,11 @@ def show(ctx: click.Context, name: str, revision: str, output_format: str) -> No
 def diff(
     ctx: click.Context, name: str, older: str | None, newer: str | None, output_format: str
 ) -> int:
-    """Show what lies between two revisions of the workload NAME, or between one and the present;
-    without any, what the last change was.
+    """Show the changes between two revisions of the workload NAME, or between one revision and the
+    current workload. Without a revision, show the last change.
 
-    Exit code 0 if there is no difference, 1 if there is, 2 and more for an error. Values of
-    environment variables are not shown.
+    The exit code is 0 without differences, 1 with differences, and 2 or more after an error. Values
+    of environment variables are not shown.
 
     \b
     Examples:
@@ -177,21 +184,21 @@ def diff(
         workload = await find_workload(session, name)
         found = await read_history(session, workload)
         first = older or previous_revision(session, name, found)
-        before = asked_of(pick_revision(session, name, found, first).revision.spec)
+        before = comparable_spec(pick_revision(session, name, found, first).revision.spec)
         after = (
             workload.spec
             if newer is None
             else pick_revision(session, name, found, newer).revision.spec
         )
-        lines = render_changes({"spec": before}, {"spec": asked_of(after)})
+        lines = render_changes({"spec": before}, {"spec": comparable_spec(after)})
         return print_difference(session, {name: lines}, output_format)
 
-    with errors_above_1():
+    with shift_exit_code():
         return run_in_session(ctx, body)
 
 
 async def read_history(session: Session, workload: Workload) -> list[Recorded]:
-    """The revisions of this very workload, oldest first; those of older command lines before."""
+    """Return the revisions of the workload, the oldest first, by uid: the name may be reused."""
     labels = {WORKLOAD_NAME: workload.metadata.name}
     listed = await session.client.list(REVISION, session.namespace, labels=labels)
     uid = workload.metadata.uid
@@ -201,8 +208,8 @@ async def read_history(session: Session, workload: Workload) -> list[Recorded]:
     found += [Recorded(str(r.spec.revision), r) for r in own]
     if not found:
         raise MissingError(
-            f"Nothing is on record of workload {workload.metadata.name!r} yet.",
-            "The platform records a change within a moment; run this again.",
+            f"Workload {workload.metadata.name!r} has no revisions yet.",
+            "The platform records a change within seconds. Run the command again.",
         )
     return found
 
@@ -213,23 +220,23 @@ def pick_revision(session: Session, name: str, found: list[Recorded], wanted: st
         close = get_close_matches(wanted, by_name, n=1)
         guess = f" Did you mean {close[0]}?" if close else ""
         raise MissingError(
-            f"Workload {name!r} has no revision {wanted} on record.{guess}",
-            f"See: {session.command('rollout', 'history', name)}",
+            f"Workload {name!r} has no revision {wanted}.{guess}",
+            f"List the revisions: {session.command('rollout', 'history', name)}",
         )
     return by_name[wanted]
 
 
 def previous_revision(session: Session, name: str, found: list[Recorded]) -> str:
-    """The one before the present."""
+    """Return the revision before the current one."""
     if len(found) < 2:
         raise UsageError(
-            f"Workload {name!r} was never changed: there is nothing to go back to.",
-            f"See: {session.command('rollout', 'history', name)}",
+            f"Workload {name!r} has only one revision.",
+            f"List the revisions: {session.command('rollout', 'history', name)}",
         )
     return found[-2].name
 
 
-def asked_of(spec: object) -> JsonObject:
+def comparable_spec(spec: object) -> JsonObject:
     whole = canonical(spec)
     return {"template": whole["template"], "placements": whole["placements"]}
 
@@ -244,22 +251,22 @@ def revision_document(recorded: Recorded) -> JsonObject:
         "restores": spec.restores,
         "changes": list(spec.changes),
         "templateHash": spec.template_hash,
-        **asked_of(spec),
+        **comparable_spec(spec),
     }
 
 
 def _listing(now: float, found: list[Recorded]) -> Listing[Recorded]:
-    """``found`` is the whole history, the present last."""
+    """``found`` is the whole history, the current revision last."""
     active = found[-1].name
     return Listing(
         noun="revision",
         columns=(
-            Column("REV", lambda r: r.name),
-            Column("WHEN", lambda r: age_of(r.revision, now)),
-            Column("IMAGE", lambda r: ", ".join(_images(r.revision))),
-            Column("CHANGES", lambda r: _changes_text(r.revision, found)),
-            Column("BY", lambda r: r.revision.spec.actor or "-"),
-            Column("STATUS", lambda r: "active" if r.name == active else "-"),
+            ListColumn("REV", lambda r: r.name),
+            ListColumn("WHEN", lambda r: age_of(r.revision, now)),
+            ListColumn("IMAGE", lambda r: ", ".join(_images(r.revision))),
+            ListColumn("CHANGES", lambda r: _changes_text(r.revision, found)),
+            ListColumn("BY", lambda r: r.revision.spec.actor or "-"),
+            ListColumn("STATUS", lambda r: "active" if r.name == active else "-"),
         ),
         document=lambda r: {**revision_document(r), "active": r.name == active},
         name=lambda r: r.name,
@@ -274,7 +281,7 @@ def _changes_text(revision: WorkloadRevision, found: list[Recorded]) -> str:
     spec = revision.spec
     if spec.restores is not None:
         then = next((r.revision for r in found if r.name == str(spec.restores)), None)
-        same = then is not None and asked_of(then.spec) == asked_of(spec)
+        same = then is not None and comparable_spec(then.spec) == comparable_spec(spec)
         return f"back to {'' if same else 'the template of '}revision {spec.restores}"
     if not spec.changes:
         return "first" if spec.revision == 1 else "-"

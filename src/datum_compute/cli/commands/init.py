@@ -1,4 +1,4 @@
-"""``init``: writes ``datum.toml``, so that verbs in this directory need no name."""
+"""``init``: write ``datum.toml``, so that commands in this directory need no workload name."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from datum_compute.cli.render.prompt import ask
     *("--city", "cities"),
     multiple=True,
     metavar="CODE",
-    help="City of a first deploy; repeat, or a,b.",
+    help="City of the first deploy; repeat the flag, or separate codes by commas.",
     shell_complete=city_names,
 )
-@click.option("--force", is_flag=True, help="Replace the file that is there.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 @connection_options
 @click.pass_context
 def init(ctx: click.Context, name: str | None, cities: tuple[str, ...], force: bool) -> None:
-    """Write datum.toml into this directory: the workload NAME, the project and its cities. Verbs
-    that are run here, or in a directory below, then need no name.
+    """Write datum.toml to this directory: the workload NAME, its project and its cities. Commands
+    in this directory and below then need no workload name.
 
     \b
     Examples:
@@ -38,14 +38,14 @@ def init(ctx: click.Context, name: str | None, cities: tuple[str, ...], force: b
     environment: CliEnvironment = ctx.obj
     path = environment.cwd / FILE_NAME
     if path.exists() and not force:
-        raise UsageError(f"{FILE_NAME} is there already.", "Replace it with --force.")
+        raise UsageError(f"{FILE_NAME} already exists.", "Replace it with --force.")
     if not name and environment.may_ask:
         default = environment.cwd.name
         name = ask(environment, "Workload", default if is_workload_name(default) else "")
     check_workload_name(name or "", environment)
-    said = ProjectFile(None, target_options(ctx).project, name or "", parse_cities(cities))
+    content = ProjectFile(None, target_options(ctx).project, name or "", parse_cities(cities))
     try:
-        path.write_text(render_project_file(said), "utf-8")
+        path.write_text(render_project_file(content), "utf-8")
     except OSError as error:
         raise UsageError(f"{FILE_NAME} cannot be written: {error.strerror}.") from error
     output = build_output(environment)

@@ -1,4 +1,4 @@
-"""``instance-types``: how large an instance can be."""
+"""``instance-types``: list the sizes of instances."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.quantity import mebibytes, millicores
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.options import connection_options
-from datum_compute.cli.render.listing import Column, Listing, list_options, print_listing
+from datum_compute.cli.render.listing import ListColumn, Listing, list_options, print_listing
 
 
 @click.command("instance-types", short_help="List the instance types.")
@@ -18,7 +18,7 @@ from datum_compute.cli.render.listing import Column, Listing, list_options, prin
 @connection_options
 @click.pass_context
 def instance_types(ctx: click.Context, output_format: str, no_headers: bool) -> None:
-    """List the sizes that instances can have, the smallest first.
+    """List the instance types, the smallest first.
 
     \b
     Examples:
@@ -52,12 +52,12 @@ def _document(found: InstanceType) -> JsonObject:
 LISTING: Listing[InstanceType] = Listing(
     noun="instancetype",
     columns=(
-        Column("NAME", lambda t: t.metadata.name),
-        Column("CPU", lambda t: t.spec.resources.cpu),
-        Column("MEMORY", lambda t: t.spec.resources.memory),
-        Column("PHASE", lambda t: t.spec.lifecycle.phase),
-        Column("REPLACEMENT", lambda t: t.spec.lifecycle.replacement_instance_type or "-"),
-        Column("DISPLAY NAME", lambda t: t.spec.display_name or "-", wide=True),
+        ListColumn("NAME", lambda t: t.metadata.name),
+        ListColumn("CPU", lambda t: t.spec.resources.cpu),
+        ListColumn("MEMORY", lambda t: t.spec.resources.memory),
+        ListColumn("PHASE", lambda t: t.spec.lifecycle.phase),
+        ListColumn("REPLACEMENT", lambda t: t.spec.lifecycle.replacement_instance_type or "-"),
+        ListColumn("DISPLAY NAME", lambda t: t.spec.display_name or "-", wide=True),
     ),
     document=_document,
     name=lambda t: t.metadata.name,

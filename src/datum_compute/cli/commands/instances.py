@@ -27,9 +27,14 @@ from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import MissingError, UsageError
 from datum_compute.cli.groups import NounGroup, named_hint
 from datum_compute.cli.options import all_namespaces_option, connection_options
-from datum_compute.cli.render.health import aged_text, as_of, instance_health, tally
+from datum_compute.cli.render.health import (
+    aged_text,
+    count_by_status,
+    format_age_note,
+    instance_health,
+)
 from datum_compute.cli.render.listing import (
-    Column,
+    ListColumn,
     Listing,
     age_of,
     age_since,
@@ -43,11 +48,11 @@ from datum_compute.cli.render.listing import (
 from datum_compute.cli.render.output import Output, one_line, render_count
 from datum_compute.cli.workload.crashes import ends_of, print_ends, print_gone
 from datum_compute.cli.workload.observe import (
-    Whereabouts,
+    InstanceOwner,
     by_name,
     find_workload,
-    is_labelled,
-    whereabouts,
+    has_owner_labels,
+    instance_owner,
 )
 
 # --- Scale to zero: the last wake of an instance and its duration
@@ -160,7 +165,7 @@ class InstanceRow:
     """An instance with its workload, placement and city."""
 
     instance: Instance
-    place: Whereabouts
+    place: InstanceOwner
 
     @property
     def name(self) -> str:
@@ -228,7 +233,9 @@ def list_instances(
             sorted(rows, key=lambda row: (row.place.workload, row.place.city, row.name)),
             output_format,
             headers=not no_headers,
-            footer=f"{render_count(len(rows), 'instance')}: {tally(words)}" if rows else "",
+            footer=f"{render_count(len(rows), 'instance')}: {count_by_status(words)}"
+            if rows
+            else "",
         )
 
     run_in_session(ctx, body)
@@ -258,9 +265,9 @@ async def resolve_owners(session: Session, listed: list[Instance]) -> list[Insta
     Deployments are read only if the labels of an instance do not contain its owner.
     """
     deployments = {}
-    if not all(is_labelled(instance) for instance in listed):
+    if not all(has_owner_labels(instance) for instance in listed):
         deployments = by_name((await session.client.list(DEPLOYMENT, session.namespace)).items)
-    return [InstanceRow(instance, whereabouts(instance, deployments)) for instance in listed]
+    return [InstanceRow(instance, instance_owner(instance, deployments)) for instance in listed]
 
 
 def _is_in(row: InstanceRow, city: str | None) -> bool:
@@ -271,15 +278,15 @@ def listing_at(now: float) -> Listing[InstanceRow]:
     return Listing(
         noun="instance",
         columns=(
-            Column("NAME", lambda r: r.name),
-            Column("WORKLOAD", lambda r: r.place.workload),
-            Column("CITY", lambda r: r.place.city),
-            Column("ADDRESS", lambda r: address_of(r.instance) or "-"),
-            Column("AGE", lambda r: age_of(r.instance, now)),
-            Column("STATUS", lambda r: aged_text(instance_health(r.instance), now)),
-            Column("PLACEMENT", lambda r: r.place.placement, wide=True),
-            Column("INSTANCE TYPE", lambda r: _instance_type(r.instance), wide=True),
-            Column("MESSAGE", lambda r: instance_health(r.instance).message or "-", wide=True),
+            ListColumn("NAME", lambda r: r.name),
+            ListColumn("WORKLOAD", lambda r: r.place.workload),
+            ListColumn("CITY", lambda r: r.place.city),
+            ListColumn("ADDRESS", lambda r: address_of(r.instance) or "-"),
+            ListColumn("AGE", lambda r: age_of(r.instance, now)),
+            ListColumn("STATUS", lambda r: aged_text(instance_health(r.instance), now)),
+            ListColumn("PLACEMENT", lambda r: r.place.placement, wide=True),
+            ListColumn("INSTANCE TYPE", lambda r: _instance_type(r.instance), wide=True),
+            ListColumn("MESSAGE", lambda r: instance_health(r.instance).message or "-", wide=True),
         ),
         document=instance_document,
         name=lambda r: r.name,
@@ -409,7 +416,7 @@ def _print(session: Session, row: InstanceRow, show_values: bool) -> None:
             ("Created", f"{age_of(instance, now)} ago"),
             ("Status", aged_text(health, now)),
             ("Message", one_line(health.message)),
-            ("As of", as_of(health, now).removeprefix("as of ")),
+            ("As of", format_age_note(health, now).removeprefix("as of ")),
             ("Type", _instance_type(instance)),
             ("Address", address_of(instance)),
             *wake_fields(instance, now),

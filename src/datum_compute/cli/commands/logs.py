@@ -1,4 +1,4 @@
-"""``logs``: what a workload prints. Served by the gateway of the platform, where its driver can."""
+"""``logs``: the output of the instances of a workload, read from the gateway."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from datum_compute.cli.options import connection_options, parse_duration
 from datum_compute.cli.workload.observe import find_workload
 from datum_compute.cli.workload.rollout import place_of
 
-# --- What instances say, page by page from the gateway, put together in the order of time
-# A reader's place in each instance is the cursor of its last page; it is opaque here, and holds
-# across restarts and recreates of the instance.
+# --- Pages of log lines, merged by time
+# The cursor of the last page is the position in the log of an instance. It is opaque, and remains
+# valid when the instance is restarted or recreated.
 
 
 _LINES_MAX = 5000
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """Which lines of which instances."""
+class LogFilter:
+    """Selects instances and lines."""
 
     container: str = ""
     tail: int = 200
@@ -48,13 +48,13 @@ class Choice:
 
 
 @dataclass(slots=True)
-class LogReader:
-    """Goes on where it was, whenever it is asked."""
+class WorkloadLogReader:
+    """Reads the lines that are new since the previous call."""
 
     session: Session
     workload: str
     uid: str
-    choice: Choice
+    selected: LogFilter
     cursors: dict[str, JsonObject] = field(default_factory=dict)
     is_first: bool = True
     missed: dict[str, None] = field(default_factory=dict)
@@ -64,50 +64,48 @@ class LogReader:
         names = self.names = await self._instances()
         found: list[tuple[str, str, str]] = []
         for name in names:
-            page = await (
-                self._page(name) if len(names) == 1 else self._page_if_it_can_be_had(name)
-            )
+            page = await (self._page(name) if len(names) == 1 else self._page_or_warning(name))
             found += [(line["time"], name, line["text"]) for line in page.get("lines", [])]
         found.sort(key=lambda line: line[0])
         if self.is_first:
-            found = found[max(0, len(found) - self.choice.tail) :]
+            found = found[max(0, len(found) - self.selected.tail) :]
         self.is_first = False
         return list(self._shown(found, names))
 
     def refuse_if_nothing_was_read(self) -> None:
-        """Nothing is also what instances print that say nothing: whoever reads must know."""
+        """Raise if no log could be read: the result would look like an empty log."""
         if self.names and all(name in self.missed for name in self.names):
             raise BusyError(
-                f"The log of none of the {len(self.names)} instances of {self.workload!r} can be "
-                "read now.",
-                f"See why: {self.session.command('explain', self.workload)}",
+                f"Cannot read the log of any of the {len(self.names)} instances of "
+                f"{self.workload!r}.",
+                f"Explain: {self.session.command('explain', self.workload)}",
             )
-        if self.choice.instance and self.choice.instance not in self.cursors:
+        if self.selected.instance and self.selected.instance not in self.cursors:
             raise MissingError(
-                f"There is no log of instance {self.choice.instance!r}: "
-                "no cell has run it within the last day.",
-                f"See which there are: {self.session.command('instances', 'list')}",
+                f"There is no log of instance {self.selected.instance!r}: "
+                "no cell ran it within the last day.",
+                f"List the instances: {self.session.command('instances', 'list')}",
             )
 
     def _shown(self, found: Sequence[tuple[str, str, str]], names: Sequence[str]) -> Iterator[str]:
         for _, name, text in found:
-            if self.choice.search in text:
+            if self.selected.search in text:
                 yield text if len(names) == 1 else f"{name} | {text}"
 
     async def _instances(self) -> list[str]:
-        if self.choice.instance:
-            return [self.choice.instance]
+        if self.selected.instance:
+            return [self.selected.instance]
         listed = await self.session.client.list(
             INSTANCE, self.session.namespace, labels={WORKLOAD_UID: self.uid}
         )
         here = {i.metadata.name for i in listed.items if self._is_chosen(i)}
-        return sorted(here | set(self.cursors))  # one that has gone may have said something still
+        return sorted(here | set(self.cursors))  # a deleted instance may have unread lines
 
     def _is_chosen(self, instance: Instance) -> bool:
-        return not self.choice.cities or place_of(instance).city in self.choice.cities
+        return not self.selected.cities or place_of(instance).city in self.selected.cities
 
-    async def _page_if_it_can_be_had(self, name: str) -> JsonObject:
-        """A cell that is silent does not take the lines of the others away; it is named once."""
+    async def _page_or_warning(self, name: str) -> JsonObject:
+        """Read a page. Warn once if the cell is unreachable, so that others can be read."""
         try:
             page = await self._page(name)
         except ServiceUnavailable as error:
@@ -130,15 +128,15 @@ class LogReader:
         return page
 
     def _query(self, name: str) -> dict[str, str]:
-        choice = self.choice
-        query: dict[str, Any] = {"container": choice.container}
+        selected = self.selected
+        query: dict[str, Any] = {"container": selected.container}
         if name in self.cursors:
             query["cursor"] = json.dumps(self.cursors[name])
         else:
-            query["tail"] = choice.tail if self.is_first else _LINES_MAX
-        if choice.since_s:
-            query["sinceSeconds"] = choice.since_s
-        if choice.previous:
+            query["tail"] = selected.tail if self.is_first else _LINES_MAX
+        if selected.since_s:
+            query["sinceSeconds"] = selected.since_s
+        if selected.previous:
             query["previous"] = "true"
         return {key: str(value) for key, value in query.items() if value != ""}
 
@@ -152,13 +150,29 @@ _LOOK_EVERY_S = 1.0
 @click.command(short_help="Show the logs of a workload.")
 @workload_argument
 @container_option
-@click.option("-f", "--follow", is_flag=True, help="Go on with what comes.")
-@click.option("--tail", type=click.IntRange(0, 5000), default=200, show_default=True, help="Lines.")
-@click.option("--since", default="", metavar="DURATION", help="Only the last 90s, 10m or 1h.")
-@click.option("--previous", is_flag=True, help="Only from before the last start.")
-@click.option("--instance", default="", metavar="NAME", help="Only of this, also if it is gone.")
-@click.option("--city", "cities", multiple=True, metavar="CODE", help="Only of this city.")
-@click.option("--search", default="", metavar="TEXT", help="Only lines with this text.")
+@click.option("-f", "--follow", is_flag=True, help="Print new lines until Ctrl-C.")
+@click.option(
+    "--tail",
+    type=click.IntRange(0, 5000),
+    default=200,
+    show_default=True,
+    help="Number of last lines.",
+)
+@click.option(
+    "--since", default="", metavar="DURATION", help="Only lines of the last 90s, 10m or 1h."
+)
+@click.option("--previous", is_flag=True, help="Only lines from before the last start.")
+@click.option(
+    "--instance", default="", metavar="NAME", help="Only this instance, also after its deletion."
+)
+@click.option(
+    "--city",
+    "cities",
+    multiple=True,
+    metavar="CODE",
+    help="Only instances in this city. Repeatable.",
+)
+@click.option("--search", default="", metavar="TEXT", help="Only lines that contain this text.")
 @connection_options
 @click.pass_context
 def logs(
@@ -173,17 +187,17 @@ def logs(
     cities: tuple[str, ...],
     search: str,
 ) -> None:
-    """Show what the instances of the workload NAME print, in the order of time.
+    """Show the logs of the instances of the workload NAME, in the order of time.
 
-    Instances that are gone are remembered for a day: name them with --instance. The simulated
-    driver runs no process that could print. An instance that cannot be asked is a warning while
-    another one can; if none can, the command fails.
+    The logs of a deleted instance are kept for a day: select it with --instance. Simulated
+    instances have no logs. If the log of an instance cannot be read, a warning is printed; the
+    command fails if that is so for all instances.
 
     \b
     Example:
       datumctl compute logs web --tail=50
     """
-    choice = Choice(
+    selected = LogFilter(
         container=container or "",
         tail=tail,
         since_s=parse_duration(since) if since else 0,
@@ -196,7 +210,7 @@ def logs(
     async def body(session: Session) -> None:
         workload = await find_workload(session, name)
         check_container(workload.spec.template.spec, container)
-        reader = LogReader(session, name, workload.metadata.uid, choice)
+        reader = WorkloadLogReader(session, name, workload.metadata.uid, selected)
         while True:
             for line in await reader.new_lines():
                 session.output.data(line)

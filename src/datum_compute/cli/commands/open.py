@@ -21,13 +21,13 @@ _WEB_NAMES = ("http", "https", "web")
 
 @click.command("open", short_help="Open a workload in the browser, or print its address.")
 @workload_argument
-@click.option("--print", "only_print", is_flag=True, help="Print the address, open nothing.")
+@click.option("--print", "only_print", is_flag=True, help="Print the address and open no browser.")
 @read_options
 @connection_options
 @click.pass_context
 def open_workload(ctx: click.Context, name: str, only_print: bool, output_format: str) -> None:
-    """Open the workload NAME in a browser: where its ports are published, else its first ready
-    instance. Where there is no browser, or no terminal, the address is printed.
+    """Open the workload NAME in a browser: its published address, else that of its first ready
+    instance. Without a browser or a terminal, the address is printed.
 
     \b
     Examples:
@@ -45,11 +45,11 @@ def open_workload(ctx: click.Context, name: str, only_print: bool, output_format
         ]
         urls = published or urls_of(workload, observed.instances.items)
         if not urls:
-            raise _nowhere(session, workload)
+            raise _missing_address_error(session, workload)
         shown = {"workload": name, "url": urls[0], "urls": urls}
         listens = published or not await _is_simulated(session)
         if not listens:
-            session.output.note("Simulated instances do not listen: nothing answers there.")
+            session.output.note("The instances are simulated: no process listens at this address.")
         wants = not only_print and output_format == "table"
         may_open = session.environment.may_ask and wants and listens
         if may_open and session.environment.open_browser(urls[0]):
@@ -67,19 +67,18 @@ def open_workload(ctx: click.Context, name: str, only_print: bool, output_format
 
 
 async def _is_simulated(session: Session) -> bool:
-    """Whether no cell has machines that could listen; unknown is no."""
+    """Return True if all cells have the simulated driver; False if that is unknown."""
     drivers = await read_drivers(session.gateway, session.namespace)
     return bool(drivers) and all(driver.driver == "simulated" for driver in drivers)
 
 
-def _nowhere(session: Session, workload: Workload) -> MissingError:
+def _missing_address_error(session: Session, workload: Workload) -> MissingError:
     name = workload.metadata.name
     if not _ports(workload):
-        give = session.command("deploy", name, "--port=80")
-        hint = f"If it listens on one, say which: {give}"
-        return MissingError(f"Workload {name!r} has no port to open.", hint)
-    see = f"See: {session.command('status', name)}"
-    return MissingError(f"Workload {name!r} has no ready instance to open.", see)
+        hint = f"Add the port that it listens on: {session.command('deploy', name, '--port=80')}"
+        return MissingError(f"Workload {name!r} has no port.", hint)
+    hint = f"Show its status: {session.command('status', name)}"
+    return MissingError(f"Workload {name!r} has no ready instance.", hint)
 
 
 def _ports(workload: Workload) -> list[ContainerPort]:

@@ -16,7 +16,7 @@ from datum_compute.api.quota import METRICS, QUOTA_NAMESPACE, AllowanceBucket, Q
 from datum_compute.cli.commands.instances import InstanceRow, resolve_owners
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.options import connection_options
-from datum_compute.cli.render.listing import Column, Listing, list_options, print_listing
+from datum_compute.cli.render.listing import ListColumn, Listing, list_options, print_listing
 from datum_compute.cli.render.output import one_line
 
 _BAR = 20
@@ -168,13 +168,13 @@ def _document(bucket: AllowanceBucket) -> JsonObject:
 LISTING: Listing[AllowanceBucket] = Listing(
     noun="quota",
     columns=(
-        Column("RESOURCE", bucket_name),
-        Column("UNIT", _unit),
-        Column("LIMIT", lambda b: shown_amount(b, b.status.limit)),
-        Column("USED", lambda b: shown_amount(b, b.status.allocated)),
-        Column("AVAILABLE", lambda b: shown_amount(b, b.status.available)),
-        Column("USAGE", _usage),
-        Column("CLAIMS", lambda b: b.status.claim_count, wide=True),
+        ListColumn("RESOURCE", bucket_name),
+        ListColumn("UNIT", _unit),
+        ListColumn("LIMIT", lambda b: shown_amount(b, b.status.limit)),
+        ListColumn("USED", lambda b: shown_amount(b, b.status.allocated)),
+        ListColumn("AVAILABLE", lambda b: shown_amount(b, b.status.available)),
+        ListColumn("USAGE", _usage),
+        ListColumn("CLAIMS", lambda b: b.status.claim_count, wide=True),
     ),
     document=_document,
     name=bucket_name,

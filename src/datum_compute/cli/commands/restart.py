@@ -1,7 +1,7 @@
 """``restart``: replace instances, in order; ``rollout restart`` is the same.
 
-A restart of everything is an annotation of the template; one of a single city is kept on the
-Workload (``spec.restarts``), so that whoever looks at the city next finds it there, too.
+A restart of all cities is an annotation of the template. A restart of one city is stored in
+``spec.restarts`` of the Workload, so that later deployments of the city include it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def restart(
       datumctl compute restart web --city=DFW
     """
     environment: CliEnvironment = ctx.obj
-    now = micro_timestamp(environment.now())  # twice in a second is twice
+    now = micro_timestamp(environment.now())  # two restarts within a second differ
 
     def change(workload: JsonObject) -> None:
         if city is None:

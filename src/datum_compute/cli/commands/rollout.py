@@ -22,7 +22,7 @@ from datum_compute.cli.workload.deploy import ChangeOptions, change_workload
 from datum_compute.cli.workload.observe import find_workload
 from datum_compute.cli.workload.rollout_wait import wait_for_rollout
 
-# --- ``rollout return``: shares that moved to fallback cities go back to their own
+# --- ``rollout return``: move instances back from fallback cities
 
 
 @click.command("return", short_help="Move back from fallback cities.")
@@ -31,8 +31,8 @@ from datum_compute.cli.workload.rollout_wait import wait_for_rollout
 @connection_options
 @click.pass_context
 def move_back(ctx: click.Context, name: str, output_format: str) -> None:
-    """Move the workload NAME back from its fallback cities. Each stays until the city that it
-    stands for is available; what does not come up stays where it is.
+    """Move the instances of the workload NAME back from its fallback cities. A fallback city keeps
+    its instances until those in the original city are available.
 
     \b
     Example:
@@ -100,7 +100,7 @@ def rollout_status(
 @connection_options
 @click.pass_context
 def pause(ctx: click.Context, name: str, output_format: str) -> None:
-    """Hold the rollout of the workload NAME where it is. Scaling goes on.
+    """Pause the rollout of the workload NAME. Scaling still works.
 
     \b
     Example:
@@ -111,7 +111,7 @@ def pause(ctx: click.Context, name: str, output_format: str) -> None:
         workload["spec"]["paused"] = True
 
     resumed = ctx.obj.command("rollout", "resume", name)
-    options = ChangeOptions(None, note=f"Nothing is replaced until it is resumed: {resumed}")
+    options = ChangeOptions(None, note=f"No instance is replaced until you resume it: {resumed}")
     run_in_session(
         ctx,
         lambda session: change_workload(session, name, change, options),
@@ -126,7 +126,7 @@ def pause(ctx: click.Context, name: str, output_format: str) -> None:
 @connection_options
 @click.pass_context
 def resume(ctx: click.Context, name: str, wait: bool, timeout_s: int, output_format: str) -> None:
-    """Let a paused rollout of the workload NAME go on.
+    """Resume the paused rollout of the workload NAME.
 
     \b
     Example:

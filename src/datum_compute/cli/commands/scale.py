@@ -1,4 +1,4 @@
-"""``scale``: how many instances run in each city."""
+"""``scale``: set the number of instances in each city."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from datum_compute.cli.workload.deploy import ChangeOptions, change_workload
 @click.option(
     "--min", "minimum", type=click.IntRange(1, 1000), required=True, help="Instances in each city."
 )
-@click.option("--placement", metavar="NAME", help="Only this placement; all of them without it.")
+@click.option("--placement", metavar="NAME", help="Only this placement. Default: all placements.")
 @wait_options(default="10m")
 @output_option("table", "json")
 @connection_options
@@ -43,7 +43,7 @@ def scale(
 
     def change(workload: JsonObject) -> None:
         placements = workload["spec"]["placements"]
-        for item in _meant(placements, placement, name):
+        for item in _select_placements(placements, placement, name):
             item.setdefault("scaleSettings", {})["minReplicas"] = minimum
 
     options = ChangeOptions(timeout_s if wait else None)
@@ -54,7 +54,9 @@ def scale(
     )
 
 
-def _meant(placements: list[JsonObject], placement: str | None, name: str) -> list[JsonObject]:
+def _select_placements(
+    placements: list[JsonObject], placement: str | None, name: str
+) -> list[JsonObject]:
     if placement is None:
         return placements
     found = [item for item in placements if item["name"] == placement]
@@ -64,7 +66,7 @@ def _meant(placements: list[JsonObject], placement: str | None, name: str) -> li
         guess = f"Did you mean {close[0]!r}? " if close else ""
         raise UsageError(
             f"Workload {name!r} has no placement {placement!r}.",
-            f"{guess}It has: {', '.join(present)}",
+            f"{guess}Existing placements: {', '.join(present)}",
         )
     return found
 

@@ -1,4 +1,4 @@
-"""``status``: the health of a workload, city by city, with the platform's own reasons."""
+"""``status``: the health of a workload, city by city, with reasons."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.options import connection_options
 from datum_compute.cli.render.health import (
     Health,
-    as_of,
-    humanized,
+    format_age_note,
+    humanize_reason,
     instance_health,
     workload_health,
 )
@@ -40,7 +40,7 @@ _COLORS = {"Available": "green", "Unavailable": "red"}
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class WorkloadReport:
     workload: Workload
     progress: Progress
     instances: list[Instance]
@@ -79,7 +79,7 @@ def status(ctx: click.Context, name: str, output_format: str) -> None:
     run_in_session(ctx, body)
 
 
-async def read_report(session: Session, name: str) -> Report:
+async def read_report(session: Session, name: str) -> WorkloadReport:
     workload = await find_workload(session, name)
     observed = await observe_parts(session, workload)
     instances = sorted(observed.instances.items, key=lambda i: (place_of(i), i.metadata.name))
@@ -88,11 +88,11 @@ async def read_report(session: Session, name: str) -> Report:
         (d.spec.city_code, e.url) for d in observed.deployments.items for e in d.status.endpoints
     )
     revision = await _active_revision(session, workload)
-    return Report(workload, progress, instances, revision, tuple(sorted(urls)))
+    return WorkloadReport(workload, progress, instances, revision, tuple(sorted(urls)))
 
 
 async def _active_revision(session: Session, workload: Workload) -> int:
-    """The number of the newest record of this very workload; 0 where there is none to be had."""
+    """Return the newest revision of the workload; 0 if it is unknown."""
     labels = {WORKLOAD_UID: workload.metadata.uid}
     try:
         listed = await session.client.list(REVISION, session.namespace, labels=labels)
@@ -101,7 +101,7 @@ async def _active_revision(session: Session, workload: Workload) -> int:
     return max((revision.spec.revision for revision in listed.items), default=0)
 
 
-def _print(session: Session, report: Report) -> None:
+def _print(session: Session, report: WorkloadReport) -> None:
     data, now = session.output.data, session.environment.now()
     print_head(session, report)
     data("")
@@ -114,19 +114,21 @@ def _print(session: Session, report: Report) -> None:
         session.output.note(f"Why: {session.command('explain', name)}")
 
 
-def print_head(session: Session, report: Report, further: Sequence[tuple[str, str]] = ()) -> None:
-    """What a workload is and how it is; ``further`` fields come last."""
+def print_head(
+    session: Session, report: WorkloadReport, further: Sequence[tuple[str, str]] = ()
+) -> None:
+    """Print the fields of a workload and its health; ``further`` fields come last."""
     workload, now = report.workload, session.environment.now()
     containers = workload.spec.template.spec.runtime.sandbox.containers
     health = report.health
-    age = as_of(health, now)
-    said = _sentence(health.word, humanized(health.reason), health.message)
+    age = format_age_note(health, now)
+    health_text = _sentence(health.word, humanize_reason(health.reason), health.message)
     fields = [
         ("Workload", f"{workload.metadata.name} ({session.target_name})"),
         ("Image", ", ".join(one_line(c.image) for c in containers)),
         ("Created", f"{age_of(workload, now)} ago"),
         ("Revision", str(report.revision or "")),
-        ("Health", f"{said} ({age})" if age else said),
+        ("Health", f"{health_text} ({age})" if age else health_text),
         ("Asleep", _asleep_text(report.instances)),
         ("Rollout", _rollout_text(session, report)),
         *(("URL", f"{url} ({city})") for city, url in report.urls),
@@ -142,10 +144,10 @@ def _asleep_text(instances: Sequence[Instance]) -> str:
     sleeping = sum(is_asleep(instance) for instance in instances)
     if not sleeping:
         return ""
-    return f"{sleeping} of {render_count(len(instances), 'instance')}; a connection wakes one"
+    return f"{sleeping} of {render_count(len(instances), 'instance')}; a connection wakes them"
 
 
-def _rollout_text(session: Session, report: Report) -> str:
+def _rollout_text(session: Session, report: WorkloadReport) -> str:
     progress = report.progress
     if progress.done:
         return "Done"
@@ -154,9 +156,9 @@ def _rollout_text(session: Session, report: Report) -> str:
         return f"Paused; resume it: {resume}"
     if not progress.observed:
         generation = report.workload.metadata.generation
-        return f"In progress: the platform has not taken up generation {generation} yet"
+        return f"In progress: the platform has not observed generation {generation} yet"
     place, cause = progress.blocker
-    text = _sentence("In progress", humanized(cause.reason), cause.message)
+    text = _sentence("In progress", humanize_reason(cause.reason), cause.message)
     return f"{text} (in {place.city})" if place and cause.reason else text
 
 
@@ -195,15 +197,15 @@ def _instance_table(output: Output, instances: list[Instance], now: float) -> st
     return output.table(("INSTANCE", "CITY", "STATUS", "ADDRESS", "AGE", "REASON"), rows)
 
 
-def _cause_text(said: Health, now: float) -> str:
-    """The reason in words, what the platform says about it, and how old that is."""
-    text = _sentence(humanized(said.reason), said.message) or "-"
-    age = as_of(said, now)
+def _cause_text(cause: Health, now: float) -> str:
+    """Return reason and message, with their age if the cell is unreachable."""
+    text = _sentence(humanize_reason(cause.reason), cause.message) or "-"
+    age = format_age_note(cause, now)
     return f"{text} ({age})" if age else text
 
 
-def report_document(report: Report, session: Session) -> JsonObject:
-    """The report for machines; times stay as they are on the wire."""
+def report_document(report: WorkloadReport, session: Session) -> JsonObject:
+    """Return the report as JSON, with times as the API returns them."""
     workload, health = report.workload, report.health
     return {
         "name": workload.metadata.name,

@@ -1,6 +1,6 @@
-"""``rollout undo``: back to what a workload was.
+"""``rollout undo``: restore an earlier revision of a workload.
 
-An undo is a change like any other, and so becomes a revision of its own.
+An undo is a normal change, and so creates a new revision.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from datum_compute.cli.workload.undo_target import PARTS, Part, find_undo_target
 @click.command("undo")
 @workload_argument
 @click.option(
-    "--to-revision", "to", type=REVISION_NAME, help="Which; the last that was another one."
+    "--to-revision",
+    "to",
+    type=REVISION_NAME,
+    help="Revision to restore. Default: the last revision that differs.",
 )
-@click.option("--only", type=click.Choice(PARTS), help="Go back in this part alone.")
+@click.option("--only", type=click.Choice(PARTS), help="Restore only this part.")
 @click.option("--dry-run", is_flag=True, help="Show what would change and change nothing.")
 @wait_options(default="10m")
 @output_option("table", "json")
@@ -37,11 +40,10 @@ def undo(
     timeout_s: int,
     output_format: str,
 ) -> None:
-    """Make the workload NAME what it was before its last change, or in an earlier revision.
+    """Undo the last change of the workload NAME, or restore an earlier revision.
 
-    Template and cities go back; the number of instances stays as it is now, and a change of it
-    alone is passed over, unless --only=scale asks for it. It works in the middle of a rollout that
-    fails, too.
+    The template and the cities are restored. The number of instances stays, and changes of it are
+    skipped, unless --only=scale is given. The command also works during a rollout.
 
     \b
     Examples:
@@ -61,7 +63,7 @@ def undo(
         number = target.name
         session.emit_event(
             "undo",
-            f"Back to revision {number}. To undo that: {again}",
+            f"Restoring revision {number}. To undo this: {again}",
             workload=name,
             revision=number,
             undoWith=again,

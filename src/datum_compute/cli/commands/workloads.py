@@ -10,14 +10,14 @@ from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.planes import normalize_city
 from datum_compute.cli.arguments import workload_argument
 from datum_compute.cli.commands.instances import container_documents, print_containers
-from datum_compute.cli.commands.status import Report, place_table, print_head, read_report
+from datum_compute.cli.commands.status import WorkloadReport, place_table, print_head, read_report
 from datum_compute.cli.completion import city_names
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.groups import NounGroup
 from datum_compute.cli.options import all_namespaces_option, connection_options
-from datum_compute.cli.render.health import aged_text, tally, workload_health
+from datum_compute.cli.render.health import aged_text, count_by_status, workload_health
 from datum_compute.cli.render.listing import (
-    Column,
+    ListColumn,
     Listing,
     age_of,
     list_options,
@@ -46,9 +46,13 @@ def workloads() -> None:
 
 
 @workloads.command("list")
-@click.option("--city", metavar="CODE", help="Only those of this city.", shell_complete=city_names)
 @click.option(
-    "--health", type=click.Choice(HEALTHS, case_sensitive=False), help="Only those that are so."
+    "--city", metavar="CODE", help="Show only workloads in this city.", shell_complete=city_names
+)
+@click.option(
+    "--health",
+    type=click.Choice(HEALTHS, case_sensitive=False),
+    help="Show only workloads with this health.",
 )
 @all_namespaces_option
 @list_options
@@ -62,7 +66,7 @@ def list_workloads(
     output_format: str,
     no_headers: bool,
 ) -> None:
-    """List the workloads of the project: their cities, how they are, what they run.
+    """List the workloads of the project with cities, health and image.
 
     \b
     Examples:
@@ -74,9 +78,9 @@ def list_workloads(
 
     async def body(session: Session) -> None:
         listed = await session.client.list(WORKLOAD, "" if all_namespaces else session.namespace)
-        rows = [w for w in listed.items if _is_meant(w, city, health)]
+        rows = [w for w in listed.items if _matches(w, city, health)]
         if not rows:
-            _say_none(session, filtered=bool(listed.items))
+            _print_empty(session, filtered=bool(listed.items))
         words = [workload_health(row).word for row in rows]
         listing = listing_at(session.environment.now())
         if all_namespaces:
@@ -87,23 +91,25 @@ def list_workloads(
             sorted(rows, key=lambda row: (row.metadata.name, row.metadata.namespace)),
             output_format,
             headers=not no_headers,
-            footer=f"{render_count(len(rows), 'workload')}: {tally(words)}" if rows else "",
+            footer=f"{render_count(len(rows), 'workload')}: {count_by_status(words)}"
+            if rows
+            else "",
         )
 
     run_in_session(ctx, body)
 
 
-def _is_meant(workload: Workload, city: str | None, health: str | None) -> bool:
+def _matches(workload: Workload, city: str | None, health: str | None) -> bool:
     in_city = city is None or normalize_city(city) in cities_of(workload)
     return in_city and health in (None, workload_health(workload).word)
 
 
-def _say_none(session: Session, *, filtered: bool) -> None:
+def _print_empty(session: Session, *, filtered: bool) -> None:
     if filtered:
-        session.output.note(f"No workload in {session.target_name} is like that.")
+        session.output.note(f"No workloads match in {session.target_name}.")
         return
     deploy = session.command("deploy", "web", "--image=IMAGE", "--city=DFW")
-    session.output.note(f"There are no workloads in {session.target_name} yet. Make one: {deploy}")
+    session.output.note(f"No workloads in {session.target_name}. Create one: {deploy}")
 
 
 def cities_of(workload: Workload) -> list[str]:
@@ -115,15 +121,15 @@ def listing_at(now: float) -> Listing[Workload]:
     return Listing(
         noun="workload",
         columns=(
-            Column("NAME", lambda w: w.metadata.name),
-            Column("CITIES", lambda w: _short_cities(cities_of(w))),
-            Column("HEALTH", lambda w: aged_text(workload_health(w), now)),
-            Column("READY", lambda w: f"{w.status.ready_replicas}/{w.status.desired_replicas}"),
-            Column("UP-TO-DATE", lambda w: w.status.updated_replicas),
-            Column("IMAGE", lambda w: ", ".join(_short_image(image) for image in images_of(w))),
-            Column("AGE", lambda w: age_of(w, now)),
-            Column("INSTANCE TYPE", _instance_type, wide=True),
-            Column("MESSAGE", lambda w: workload_health(w).message or "-", wide=True),
+            ListColumn("NAME", lambda w: w.metadata.name),
+            ListColumn("CITIES", lambda w: _short_cities(cities_of(w))),
+            ListColumn("HEALTH", lambda w: aged_text(workload_health(w), now)),
+            ListColumn("READY", lambda w: f"{w.status.ready_replicas}/{w.status.desired_replicas}"),
+            ListColumn("UP-TO-DATE", lambda w: w.status.updated_replicas),
+            ListColumn("IMAGE", lambda w: ", ".join(_short_image(image) for image in images_of(w))),
+            ListColumn("AGE", lambda w: age_of(w, now)),
+            ListColumn("INSTANCE TYPE", _instance_type, wide=True),
+            ListColumn("MESSAGE", lambda w: workload_health(w).message or "-", wide=True),
         ),
         document=workload_document,
         name=lambda w: w.metadata.name,
@@ -179,7 +185,7 @@ def _short_cities(cities: list[str]) -> str:
 @connection_options
 @click.pass_context
 def describe(ctx: click.Context, name: str, show_values: bool, output_format: str) -> None:
-    """Show all that is known of the workload NAME: how it is, where it runs, what it runs.
+    """Show the details of the workload NAME: health, placements and containers.
 
     \b
     Examples:
@@ -200,7 +206,7 @@ def describe(ctx: click.Context, name: str, show_values: bool, output_format: st
     run_in_session(ctx, body)
 
 
-def _description(session: Session, report: Report, show_values: bool) -> JsonObject:
+def _description(session: Session, report: WorkloadReport, show_values: bool) -> JsonObject:
     workload = report.workload
     return {
         **workload_document(workload),
@@ -213,7 +219,7 @@ def _description(session: Session, report: Report, show_values: bool) -> JsonObj
     }
 
 
-def _print(session: Session, report: Report, show_values: bool) -> None:
+def _print(session: Session, report: WorkloadReport, show_values: bool) -> None:
     workload, now = report.workload, session.environment.now()
     scale = ", ".join(
         f"{p.name}: at least {p.scale_settings.min_replicas} in each of {', '.join(p.city_codes)}"

@@ -1,9 +1,9 @@
-"""The gateway of a plane: below the plane itself, or where the plane has a notice of it.
+"""Client of the gateway of a plane, which serves logs, exec, usage and crash reports.
 
-The embedded server serves both. A plane of Kubernetes itself has no gateway; there a manager serves
-it, and a ConfigMap that everybody may read says where. That is looked for only after the plane has
-said that it knows nothing of a gateway. Such a gateway may be away while the plane is there: that
-is an answer (503), and only what cannot do without it fails.
+The embedded server serves the plane and its gateway. A Kubernetes cluster has no gateway: there a
+manager serves it, and a ConfigMap that every user may read contains its address. That ConfigMap is
+read after the plane responded that it has no gateway. If such a gateway is down while the plane
+responds, its requests fail with 503, and only commands that need the gateway fail.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NOTICE = f"ConfigMap {NOTICE_NAMESPACE}/{NOTICE_NAME}"
 
 
 class PlaneGateway:
-    """Asked with the caller's own credentials for the plane, wherever it is."""
+    """Sends requests to the gateway with the user's credentials for the plane."""
 
     def __init__(
         self,
@@ -55,43 +55,43 @@ class PlaneGateway:
         self._connection = connection
         self._open_transport = open_transport
         self._stack = stack
-        self._turn = asyncio.Lock()
-        self._elsewhere: Client | None = None
+        self._lock = asyncio.Lock()
+        self._external: Client | None = None
 
     async def ask(self, path: str, query: Mapping[str, str] | None = None) -> JsonObject:
-        return await self._tried(lambda client: client.ask(path, query))
+        return await self._send(lambda client: client.ask(path, query))
 
     async def websocket(
         self, path: str, protocol: str, query: Mapping[str, str] | None = None
     ) -> WebSocket:
-        return await self._tried(lambda client: client.websocket(path, protocol, query))
+        return await self._send(lambda client: client.websocket(path, protocol, query))
 
-    async def _tried(self, call: Callable[[Client], Awaitable[T]]) -> T:
-        if self._elsewhere is not None:
-            return await _answer_of(call(self._elsewhere))
+    async def _send(self, call: Callable[[Client], Awaitable[T]]) -> T:
+        if self._external is not None:
+            return await _response(call(self._external))
         try:
             return await call(self._client)
         except (NotFound, Forbidden) as error:
-            elsewhere = await self._noticed() if is_missing_gateway(error) else None
-            if elsewhere is None:
+            external = await self._find_external() if is_missing_gateway(error) else None
+            if external is None:
                 raise
-        return await _answer_of(call(elsewhere))
+        return await _response(call(external))
 
-    async def _noticed(self) -> Client | None:
-        async with self._turn:
-            if self._elsewhere is None:
+    async def _find_external(self) -> Client | None:
+        async with self._lock:
+            if self._external is None:
                 ref = Ref(NOTICE_NAMESPACE, NOTICE_NAME)
                 try:
                     notice = (await self._client.get(CONFIG_MAP, ref)).data
                 except (NotFound, Forbidden):
                     return None
-                self._elsewhere = await self._opened(notice)
-            return self._elsewhere
+                self._external = await self._connect(notice)
+            return self._external
 
-    async def _opened(self, notice: Mapping[str, str]) -> Client:
+    async def _connect(self, notice: Mapping[str, str]) -> Client:
         url = urlsplit(notice.get(NOTICE_URL, ""))
         if url.scheme != "https" or not url.netloc:
-            raise OtherError(f"{_NOTICE} of this plane names no https address of a gateway.")
+            raise OtherError(f"{_NOTICE} of this plane contains no https address of a gateway.")
         authority = notice.get(NOTICE_AUTHORITY, "")
         there = replace(
             self._connection,
@@ -103,14 +103,14 @@ class PlaneGateway:
         )
         try:
             opened = self._open_transport(there)
-        except ValueError as error:  # a certificate authority that is none
+        except ValueError as error:  # an invalid certificate authority
             raise OtherError(f"{_NOTICE} of this plane: {error}.") from error
         return build_client(there, await self._stack.enter_async_context(opened))
 
 
-async def _answer_of(asked: Awaitable[T]) -> T:
+async def _response(request: Awaitable[T]) -> T:
     try:
-        return await asked
+        return await request
     except Unreachable as error:
-        told = f"Where the gateway is, and who signed it, says {_NOTICE}."
-        raise ServiceUnavailable(f"{error} {told}") from error
+        source = f"The address and the certificate authority of the gateway are in {_NOTICE}."
+        raise ServiceUnavailable(f"{error} {source}") from error

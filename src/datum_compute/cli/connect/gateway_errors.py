@@ -1,5 +1,7 @@
-"""What is said where the gateway of the platform has nothing to offer for an instance: the
-simulated driver runs no process, and a plane of Kubernetes itself has no gateway."""
+"""Errors for instances without a gateway or without a process.
+
+The simulated driver runs no process, and a Kubernetes cluster may have no gateway.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,15 @@ class NoGatewayError(OtherError):
 def refuse_without_process(
     session: Session, error: NotFound | Forbidden, what: str, name: str
 ) -> NoReturn:
-    """For an answer that is about more than one instance which nobody runs any more."""
+    """Raise NoGatewayError if the driver or the platform cannot serve the request at all.
+
+    Any other error, such as an unknown instance, is raised unchanged.
+    """
     is_simulated = has_gateway_reason(error, GatewayReason.INSTANCES_SIMULATED)
     if not is_simulated and not is_missing_gateway(error):
         raise error
     if is_simulated:
-        told = f"{name!r} is simulated and runs no process: it has no logs, no exec, no metrics."
+        message = f"{name!r} is simulated and runs no process: logs, exec and metrics do not exist."
     else:
-        told = f"The platform that runs {name!r} offers no {what}."
-    raise NoGatewayError(
-        told,
-        f"See what the platform did: {session.command('events')}",
-    )
+        message = f"The platform of {name!r} does not support {what}."
+    raise NoGatewayError(message, f"List the events: {session.command('events')}")

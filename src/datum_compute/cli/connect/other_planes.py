@@ -1,7 +1,7 @@
-"""What other planes say about the cause, for those whose kubeconfig leads there.
+"""Reads details of a cause from the hub or the cell, if the kubeconfig has a context for it.
 
-A project sees copies; the cell knows the machine, and the hub knows whether the cell answers. A
-user without a context for them, or without the right to read there, gets the project's view alone.
+The project has copies; the cell has the state of the machine, and the hub the reachability of the
+cell. Without a context or without permission, the result contains the project's view only.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from datum_compute.client.client import Client
 from datum_compute.planning.explain.advice import Actor, advice_on
 from datum_compute.planning.explain.explain import Link, deployment_ref, explain_instance
 
-_NOT_TO_BE_HAD = (KubeconfigError, ApiError, Unreachable, DecodeError, ValueError)
+_READ_ERRORS = (KubeconfigError, ApiError, Unreachable, DecodeError, ValueError)
 
 
 async def links_elsewhere(
     session: Session, cause: Link, instances: list[Instance]
 ) -> list[tuple[str, Link]]:
-    """Further links behind the cause, each with the plane that says it."""
+    """Return further links behind the cause, each with its plane."""
     found = next((i for i in instances if i.metadata.name == cause.ref.name), None)
     cell = found.metadata.labels.get(CELL, "") if found is not None else ""
     if found is None or not cell or not session.kubeconfig_files:
@@ -45,7 +45,7 @@ async def links_elsewhere(
         if cause.reason == Reason.CELL_UNREACHABLE:
             return await _from_hub(session, cell)
         return await _from_cell(session, cell, found)
-    except _NOT_TO_BE_HAD:
+    except _READ_ERRORS:
         return []
 
 
@@ -85,7 +85,7 @@ async def find_deployment(client: Client, instance: Instance) -> WorkloadDeploym
 
 
 def as_seen_from(copy: Instance, plane: PlaneName, link: Link) -> Link:
-    """What the user has to do is done in the project; what is looked at lies on the cell."""
+    """Adapt the command of a link: the user acts in the project, but reads on the cell."""
     if link.actor is Actor.USER:
         here = f"--namespace={copy.metadata.namespace}"
         return replace(

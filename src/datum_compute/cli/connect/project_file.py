@@ -1,10 +1,10 @@
-"""``datum.toml``: which project and workload a directory is about, so that verbs need no name.
+"""``datum.toml``: project, workload and cities of a directory, so that commands need no name.
 
-Looked for in the directory of the command and in those above it. Flags and variables win over it.
+The file is searched in the working directory and its parents. Flags and variables take precedence.
 
-    project = "default"      # optional: else the context decides
+    project = "default"      # optional; default: the context
     workload = "web"
-    cities = ["DFW", "LHR"]  # where a first deploy goes, unless --city says otherwise
+    cities = ["DFW", "LHR"]  # cities of the first deploy; --city takes precedence
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KEYS = ("project", "workload", "cities")
 
 @dataclass(frozen=True, slots=True)
 class ProjectFile:
-    """Empty means not said."""
+    """Content of ``datum.toml``; keys that it does not contain are empty."""
 
     path: Path | None = None
     project: str = ""
@@ -32,7 +32,7 @@ class ProjectFile:
 
 
 def find_project_file(environment: CliEnvironment) -> ProjectFile:
-    """What the nearest file says; an empty one if there is none."""
+    """Read the nearest file; return an empty ProjectFile without one."""
     for directory in (environment.cwd, *environment.cwd.parents):
         path = directory / FILE_NAME
         if path.is_file():
@@ -53,21 +53,21 @@ def read_project_file(path: Path) -> ProjectFile:
     project, workload = (_text(path, found, key) for key in ("project", "workload"))
     cities = found.get("cities", [])
     if not isinstance(cities, list) or not all(isinstance(city, str) for city in cities):
-        raise UsageError(f"{path}: cities must be a list of texts.", 'Write ["DFW", "LHR"].')
+        raise UsageError(f"{path}: cities must be a list of strings.", 'Write ["DFW", "LHR"].')
     return ProjectFile(path, project, workload, tuple(cities))
 
 
 def _text(path: Path, found: dict[str, object], key: str) -> str:
     value = found.get(key, "")
     if not isinstance(value, str):
-        raise UsageError(f"{path}: {key} must be a text.", f'Write {key} = "..."')
+        raise UsageError(f"{path}: {key} must be a string.", f'Write {key} = "..."')
     return value
 
 
-def render_project_file(said: ProjectFile) -> str:
-    """JSON strings and lists are TOML, too."""
-    lines = [f"{key} = {json.dumps(getattr(said, key))}" for key in ("project", "workload")]
+def render_project_file(content: ProjectFile) -> str:
+    """Return the content as TOML; JSON strings and lists are valid TOML."""
+    lines = [f"{key} = {json.dumps(getattr(content, key))}" for key in ("project", "workload")]
     lines = [line for line in lines if not line.endswith('""')]
-    if said.cities:
-        lines.append(f"cities = {json.dumps(list(said.cities))}")
+    if content.cities:
+        lines.append(f"cities = {json.dumps(list(content.cities))}")
     return "".join(f"{line}\n" for line in lines)

@@ -1,4 +1,4 @@
-"""A command's conversation with one plane. The one place that starts the event loop."""
+"""The session of a command with one plane. Only this module starts the event loop."""
 
 from __future__ import annotations
 
@@ -32,9 +32,12 @@ EVENT_SCHEMA = "compute.datumapis.com/cli-event/v1"
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """``place`` is the plane as people know it, such as project/default; with the namespace where
-    that is another than the usual one. ``platform`` is ``client`` where the plane is an API server
-    of its own, not a path of one."""
+    """Clients, output and target of a command.
+
+    ``target_name`` is the plane for display, such as project/default, with the namespace if it is
+    not the default one. ``platform`` is ``client`` if the plane is an API server of its own instead
+    of a path of one.
+    """
 
     client: Client
     namespace: str
@@ -46,13 +49,12 @@ class Session:
     as_json: bool = False
     kubeconfig_files: tuple[Path, ...] = ()  # where other planes may be found
     kubectl_flags: tuple[str, ...] = ()
-    # Address and authority of who answers.
+    # Address and certificate authority of the server.
     server: tuple[str, bytes | None] = ("", None)
 
     def emit_event(self, event: str, text: str = "", *, color: str = "", **fields: Any) -> None:
-        """One step of a change or a wait: an event on stdout for machines, else a line on stderr.
-
-        The events and their fields are listed in ``documents.py``."""
+        """Print a step of a change or a wait: with ``-o json`` an event on stdout, else a line on
+        stderr. The events and their fields are listed in ``documents.py``."""
         if self.as_json:
             at = timestamp(self.environment.now())
             self.output.json_line({"schema": EVENT_SCHEMA, "event": event, "at": at, **fields})
@@ -60,7 +62,7 @@ class Session:
             self.output.note(text, color=color)
 
     def print_note(self, text: str) -> None:
-        """Said to people only."""
+        """Print a line on stderr, unless the output is JSON."""
         if not self.as_json:
             self.output.note(text)
 
@@ -87,43 +89,43 @@ class Session:
 def run_in_session(
     ctx: click.Context, body: Callable[[Session], Awaitable[T]], *, as_json: bool = False
 ) -> T:
-    """Find the plane, connect, run the body, close. ``as_json``: tell of steps as events."""
+    """Find the plane, connect, run the body, close. With ``as_json``, steps are JSON events."""
     environment: CliEnvironment = ctx.obj
     options = target_options(ctx)
-    located = locate(environment, options)
+    target = locate(environment, options)
     if options.request_timeout:
-        patient = replace(located.connection, read_s=float(parse_duration(options.request_timeout)))
-        located = replace(located, connection=patient)
-    namespace = options.namespace or located.connection.namespace
-    return run_loop(_conversation(environment, located, namespace, body, as_json=as_json))
+        patient = replace(target.connection, read_s=float(parse_duration(options.request_timeout)))
+        target = replace(target, connection=patient)
+    namespace = options.namespace or target.connection.namespace
+    return run_loop(_run_session(environment, target, namespace, body, as_json=as_json))
 
 
 def run_on_hub(ctx: click.Context, body: Callable[[Session], Awaitable[T]]) -> T:
-    """The same on the hub, for those who keep the platform; another context if one is named."""
+    """Run the body on the hub, for operators of the platform, or on the selected context."""
     environment: CliEnvironment = ctx.obj
     options = target_options(ctx)
     hub = replace(options, context=options.context or HUB, project="")
-    located = locate(environment, hub, inner=True)
-    namespace = located.connection.namespace
-    return run_loop(_conversation(environment, located, namespace, body, as_json=False))
+    target = locate(environment, hub, inner=True)
+    namespace = target.connection.namespace
+    return run_loop(_run_session(environment, target, namespace, body, as_json=False))
 
 
 def run_loop(coroutine: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(coroutine)
 
 
-async def _conversation(
+async def _run_session(
     environment: CliEnvironment,
-    located: ResolvedTarget,
+    target: ResolvedTarget,
     namespace: str,
     body: Callable[[Session], Awaitable[T]],
     *,
     as_json: bool,
 ) -> T:
-    connection = located.connection
+    connection = target.connection
     try:
         opened = environment.open_transport(connection)
-    except ValueError as error:  # a certificate authority that is none
+    except ValueError as error:  # an invalid certificate authority
         raise OtherError(f"Context {connection.context!r}: {error}.") from error
     async with opened as transport, AsyncExitStack() as stack:
         client = build_client(connection, transport)
@@ -137,8 +139,8 @@ async def _conversation(
             platform=above if connection.path_prefix else client,
             gateway=PlaneGateway(client, connection, environment.open_transport, stack),
             as_json=as_json,
-            kubeconfig_files=located.files,
-            kubectl_flags=located.kubectl_flags,
+            kubeconfig_files=target.files,
+            kubectl_flags=target.kubectl_flags,
             server=(connection.server, connection.ca_pem),
         )
         try:
@@ -146,21 +148,21 @@ async def _conversation(
         except ApiError as error:
             raise from_api_error(error, environment.command) from error
         except DecodeError as error:
-            raise OtherError(
-                f"The answer of {connection.server} cannot be read: {error}"
-            ) from error
+            raise OtherError(f"Cannot read the response of {connection.server}: {error}") from error
         except Unreachable as error:
-            raise _silent(error, located, environment) from error
+            raise _unreachable_error(error, target, environment) from error
 
 
 def _target_name(context: str, namespace: str) -> str:
     return context if namespace == "default" else f"{context}, namespace {namespace}"
 
 
-def _silent(error: Unreachable, located: ResolvedTarget, environment: CliEnvironment) -> UsageError:
-    if located.is_local_platform:
+def _unreachable_error(
+    error: Unreachable, target: ResolvedTarget, environment: CliEnvironment
+) -> UsageError:
+    if target.is_local_platform:
         return OtherError(
-            f"The local platform at {located.connection.server} does not answer.",
+            f"The local platform at {target.connection.server} does not respond.",
             f"Start it: {environment.command('local', 'up')}",
         )
     return OtherError(str(error), "Choose another with --kubeconfig, --context or --project.")

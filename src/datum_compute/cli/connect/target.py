@@ -1,9 +1,9 @@
-"""Finds the plane a command talks to.
+"""Finds the plane that a command connects to.
 
-In this order: the flags; the DATUM_* variables a host program sets for its plugins; KUBECONFIG;
-the local platform; inside a pod the cluster around it. Which project of it: the flag, the
-variable, ``datum.toml``. The first that says anything decides: a
-half-set one is an error that names what is missing, never a reason to try the next.
+The first source that is set decides: flags; the DATUM_* variables that a host program sets for its
+plugins; KUBECONFIG; the local platform; in a pod, the cluster. The project comes from the flag, the
+variable or ``datum.toml``. A source that is incomplete is an error that names what is missing; the
+next source is not tried.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ResolvedTarget:
 def locate(
     environment: CliEnvironment, options: TargetOptions, *, inner: bool = False
 ) -> ResolvedTarget:
-    """``inner`` is for those who keep the platform: hub and cells are theirs to look at."""
+    """Find the plane. With ``inner``, it may be a hub or a cell, for operators of the platform."""
     environ = environment.environ
     by_flag = options.kubeconfig or options.context
     if not by_flag and (environ.get(API_HOST) or environ.get(CREDENTIALS_HELPER)):
@@ -98,8 +98,11 @@ def _context_flags(config: Kubeconfig, connection: Connection) -> list[str]:
 
 
 def _chosen(config: Kubeconfig, environment: CliEnvironment, options: TargetOptions) -> Connection:
-    """The context that is meant. A project without one is reached by way of the platform, as who is
-    known there: what that user may do is for the project to say."""
+    """Return the connection of the selected context.
+
+    A project without a context is reached with the credentials of the platform context; the project
+    authorizes that user.
+    """
     name = _context(environment, options)
     by_project = bool(name) and not options.context
     if not by_project or name in config.contexts or PLATFORM not in config.contexts:
@@ -108,22 +111,22 @@ def _chosen(config: Kubeconfig, environment: CliEnvironment, options: TargetOpti
     try:
         plane = project_plane(name.partition("/")[2])
     except ValueError:
-        raise UsageError(f"{name.partition('/')[2]!r} cannot be the name of a project.") from None
+        raise UsageError(f"{name.partition('/')[2]!r} is not a valid project name.") from None
     return replace(platform, path_prefix=path_prefix(plane), context=name, namespace="default")
 
 
 def _refuse_inner_plane(connection: Connection) -> None:
-    """Workloads live in projects; on the hub or a cell nobody would ever look at one."""
+    """Raise for a hub or a cell: controllers reconcile workloads only in projects."""
     plane, _ = split_path(connection.path_prefix or "/")
     if plane_role(plane) in ("hub", "cell"):
         raise UsageError(
             f"Context {connection.context!r} is the plane {plane}, not a project.",
-            "Choose a project with --project, or its context with --context.",
+            "Select a project with --project, or its context with --context.",
         )
 
 
 def _is_in_cluster(environment: CliEnvironment, options: TargetOptions, local_file: Path) -> bool:
-    """Whether we run in a pod and nothing says to talk to anything else."""
+    """Return True in a pod if no flag, variable or local platform selects another plane."""
     environ = environment.environ
     chosen = options.kubeconfig or options.context or options.project or environ.get(KUBECONFIG)
     return bool(environ.get(SERVICE_HOST)) and not chosen and not local_file.is_file()
@@ -148,8 +151,8 @@ def _kubeconfig_files(
         return [Path(part) for part in named.split(os.pathsep) if part]
     if not local_file.is_file():
         raise OtherError(
-            f"There is no platform to talk to: no --kubeconfig, no {API_HOST}, no {KUBECONFIG}, "
-            "and no platform was started on this machine.",
+            f"No platform is selected: --kubeconfig, {API_HOST} and {KUBECONFIG} are not set, and "
+            "no local platform runs on this machine.",
             f"Start one: {environment.command('local', 'up')}",
         )
     return [local_file]
@@ -158,7 +161,7 @@ def _kubeconfig_files(
 def _context(environment: CliEnvironment, options: TargetOptions) -> str:
     """The context to use; empty for the current one."""
     if options.context and options.project:
-        raise UsageError("--context and --project both choose a plane; give one of them.")
+        raise UsageError("--context and --project both select a plane.", "Pass only one of them.")
     if options.context:
         return options.context
     project = _project(environment, options)
@@ -166,13 +169,13 @@ def _context(environment: CliEnvironment, options: TargetOptions) -> str:
 
 
 def _project(environment: CliEnvironment, options: TargetOptions) -> str:
-    """By flag, variable, or the file of the directory; empty where none says anything."""
-    said = options.project or environment.environ.get(PROJECT, "")
-    return said or find_project_file(environment).project
+    """Return the project of the flag, the variable or ``datum.toml``; empty if none is set."""
+    given = options.project or environment.environ.get(PROJECT, "")
+    return given or find_project_file(environment).project
 
 
 def _hosted(environment: CliEnvironment, options: TargetOptions) -> Connection:
-    """The connection a host program describes in the environment."""
+    """Return the connection that a host program describes in the environment."""
     environ = environment.environ
     project = _project(environment, options)
     needed = {API_HOST: environ.get(API_HOST), CREDENTIALS_HELPER: environ.get(CREDENTIALS_HELPER)}
@@ -184,7 +187,7 @@ def _hosted(environment: CliEnvironment, options: TargetOptions) -> Connection:
     try:
         plane = project_plane(project)
     except ValueError:
-        raise UsageError(f"{project!r} cannot be the name of a project.") from None
+        raise UsageError(f"{project!r} is not a valid project name.") from None
     helper, session = environ[CREDENTIALS_HELPER], environ.get(SESSION, "")
     token = _helper_token(helper, session)
     return Connection(
@@ -199,7 +202,7 @@ def _hosted(environment: CliEnvironment, options: TargetOptions) -> Connection:
 
 def _https(host: str) -> str:
     if host.startswith("http://"):
-        raise OtherError(f"{API_HOST} must be reached by https: the token travels with requests.")
+        raise OtherError(f"{API_HOST} must use https, because requests contain a token.")
     return f"https://{host.removeprefix('https://').rstrip('/')}"
 
 
@@ -208,7 +211,7 @@ def _helper_arguments(session: str) -> tuple[str, ...]:
 
 
 def _helper_token(helper: str, session: str) -> str:
-    """What ``<helper> auth get-token`` prints; its stderr goes to the user, its stdout nowhere."""
+    """Return the output of ``<helper> auth get-token``. Its stderr is passed to the user."""
     arguments = [helper, *_helper_arguments(session)]
     hint = "Sign in again with the program that started this command."
     try:
@@ -216,14 +219,16 @@ def _helper_token(helper: str, session: str) -> str:
             arguments, stdout=subprocess.PIPE, timeout=_HELPER_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired:
-        raise OtherError(f"{helper} gave no token in {_HELPER_TIMEOUT_S} s.", hint) from None
+        raise OtherError(
+            f"{helper} returned no token within {_HELPER_TIMEOUT_S} s.", hint
+        ) from None
     except OSError as error:
         raise OtherError(
-            f"{CREDENTIALS_HELPER} {helper} cannot be run: {error.strerror}.", hint
+            f"Cannot run {helper} ({CREDENTIALS_HELPER}): {error.strerror}.", hint
         ) from error
     if done.returncode != 0:
         raise ForbiddenError(f"{helper} auth get-token failed (exit {done.returncode}).", hint)
     try:
-        return checked_token(done.stdout.decode("latin-1"), f"the answer of {helper}")
+        return checked_token(done.stdout.decode("latin-1"), f"the output of {helper}")
     except KubeconfigError as error:
         raise ForbiddenError(f"{error}.", hint) from None

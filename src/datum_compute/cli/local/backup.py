@@ -1,9 +1,9 @@
-"""``local backup FILE`` and ``local restore FILE``: the whole platform as one file, and back.
+"""``local backup FILE`` and ``local restore FILE``: the state of the whole platform in one file.
 
-A platform that runs is asked for its state (server/api_server.py): it goes on working, and what it
-answers is of one moment over all its planes. One that does not run is read from its directory.
-Cells with processes of their own are read after the hub: whatever one of them has then that the hub
-does not know of, the hub removes after a restore.
+A running platform sends its state (server/api_server.py): one consistent snapshot of all its
+planes, without a pause. The state of a stopped platform is read from its directory. Cells with
+their own processes are read after the hub: after a restore, the hub removes the objects of a cell
+that the hub does not have.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from datum_compute.store.journal import JournalError, LoadedPlane
 _BACKUP_PATH = "/backup"
 
 
-@click.command("backup", short_help="Write everything the platform knows to a file.")
+@click.command("backup", short_help="Write the state of the platform to a file.")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @state_dir_option
 @yes_option
 @click.pass_obj
 def backup(environment: CliEnvironment, state_dir: Path, file: Path, yes: bool) -> None:
-    """Write everything the platform knows to FILE: all planes as of one moment, with certificates,
-    keys and tokens. It may run meanwhile. The file is restored on trial before it counts.
+    """Write the state of the platform to FILE: a consistent snapshot of all planes, with
+    certificates, keys and tokens. The platform may be running. A trial restore checks the file.
 
-    FILE holds secrets: keep it as you keep keys.
+    FILE contains secrets: protect it like a private key.
 
     \b
     Example:
@@ -59,28 +59,28 @@ def backup(environment: CliEnvironment, state_dir: Path, file: Path, yes: bool) 
         confirm(environment, f"Replace {path}?")
     if not holds_a_platform(state_dir) and not is_interrupted(state_dir):
         raise MissingError(f"There is no platform in {state_dir}.")
-    with _told("The backup was not made", path.parent):
+    with _report_errors("The backup failed", path.parent):
         parts = run_loop(_read_parts(environment, state_dir))
         archive = Archive(timestamp(environment.now()), parts)
         run_loop(make_backup(path, archive))
     objects, planes = _counted(archive)
-    how = "while it ran" if find_running(state_dir) else "while it was down"
+    how = "while running" if find_running(state_dir) else "while stopped"
     output.data(
         f"The platform in {state_dir} was backed up {how}: {objects} objects of {planes} planes, "
         f"{path.stat().st_size} bytes."
     )
-    output.note(f"A trial restore of it succeeded. It holds secrets: {path}")
+    output.note(f"The trial restore succeeded. The file contains secrets: {path}")
 
 
-@click.command("restore", short_help="Put a backup in the place of the platform.")
+@click.command("restore", short_help="Replace the platform with a backup.")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @state_dir_option
 @yes_option
 @click.pass_obj
 def restore_backup(environment: CliEnvironment, state_dir: Path, file: Path, yes: bool) -> None:
-    """Put the platform of FILE in the place of the one in the state directory, which must not run.
-    What was there is kept aside. Should this be interrupted, the next start finds the state of
-    before or that of the file, nothing in between.
+    """Replace the platform in the state directory with the backup FILE. The platform must be
+    stopped. The previous state is kept in a folder. After an interruption, the next start uses
+    either the previous state or that of FILE.
 
     \b
     Example:
@@ -90,19 +90,19 @@ def restore_backup(environment: CliEnvironment, state_dir: Path, file: Path, yes
     archive = _read(path)
     _need_stopped(environment, state_dir)
     if holds_a_platform(state_dir) and not yes:
-        question = f"Replace the platform in {state_dir} by that of {archive.created_at}?"
+        question = f"Replace the platform in {state_dir} with the backup of {archive.created_at}?"
         confirm(environment, question)
     prepare_state_dir(state_dir)
     stamp = timestamp(environment.now()).replace(":", "").replace("-", "")
-    with _told("The backup was not restored", state_dir), holding(state_dir):
+    with _report_errors("The restore failed", state_dir), holding(state_dir):
         aside = restore(state_dir, archive, stamp)
     objects, planes = _counted(archive)
     output.data(
-        f"The platform of {archive.created_at} is in {state_dir}: {objects} objects of {planes} "
-        "planes."
+        f"The backup of {archive.created_at} was restored to {state_dir}: {objects} objects of "
+        f"{planes} planes."
     )
     if aside is not None:
-        output.note(f"What was there before is in {aside}; remove it when it is no longer needed.")
+        output.note(f"The previous state is in {aside}. Delete it when it is no longer needed.")
     start = environment.command("local", "up", "--detach")
     output.note(f"Start it:  {start}")
 
@@ -138,8 +138,8 @@ async def _ask(
         raise from_api_error(error, environment.command) from error
     except (Unreachable, KubeconfigError) as error:
         raise OtherError(
-            f"The platform in {state_dir} runs but cannot be asked: {error}",
-            "Stop it and run this again: a platform that is down can be backed up too.",
+            f"The platform in {state_dir} is running but its state cannot be read: {error}",
+            f"Stop it and run the command again: {environment.command('local', 'down')}",
         ) from error
 
 
@@ -151,7 +151,7 @@ def _read(path: Path) -> Archive:
     except FileNotFoundError:
         raise MissingError(f"There is no file {path}.") from None
     except (ArchiveError, OSError) as error:
-        raise UsageError(f"{error}.", "Nothing was changed; try another backup.") from error
+        raise UsageError(f"{error}.", "Nothing was changed. Use another backup.") from error
     return archive
 
 
@@ -167,12 +167,12 @@ def _need_stopped(environment: CliEnvironment, state_dir: Path) -> None:
 
 
 @contextmanager
-def _told(what: str, directory: Path) -> Iterator[None]:
-    """What stands in the way, in one line; a full disk by name."""
+def _report_errors(what: str, directory: Path) -> Iterator[None]:
+    """Raise OtherError with the cause in one line; a full disk is named."""
     try:
         yield
     except (ArchiveError, JournalError, DumpError, OSError) as error:
-        # Asked afterwards a disk may have room again: what did not fit was removed.
+        # Checked by errno: the disk may have space again, because the incomplete file was deleted.
         full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
         why = f"the disk that holds {directory} is full" if full else error
         raise OtherError(f"{what}: {why}.", "Nothing was changed.") from error

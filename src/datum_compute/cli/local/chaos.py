@@ -1,7 +1,7 @@
-"""``local chaos``: cut off, slow down or crash the hub or a cell on purpose, and heal it.
+"""``local chaos``: cut off, slow down or crash the hub or a cell, and heal it.
 
-What is wrong is written into the state directory, where the running platform looks for it. Only its
-controllers suffer; what users read is what the planes hold.
+The faults are written to a file in the state directory, which the running platform reads. They
+affect only the connections of controllers, not those of users.
 """
 
 from __future__ import annotations
@@ -43,19 +43,21 @@ def _for_option(default: str) -> Callable[[F], F]:
         default=default,
         metavar="DURATION",
         callback=lambda _ctx, _param, value: parse_duration(value) if value else None,
-        help="Heal by itself after so long, such as 30s.  [default: "
+        help="Heal after this time, such as 30s.  [default: "
         + (default or "until it is healed")
         + "]",
     )
 
 
-@click.group("chaos", short_help="Break the hub or a cell on purpose.", invoke_without_command=True)
+@click.group(
+    "chaos", short_help="Inject faults into the hub or a cell.", invoke_without_command=True
+)
 @click.pass_context
 def chaos(ctx: click.Context) -> None:
-    """Break the hub or a cell of the local platform on purpose, and see what becomes of it.
+    """Inject faults into the hub or a cell of the local platform.
 
-    A cell that is cut off stands still while its machines run on, and what runs there is shown as
-    Unknown after 30 s. While the hub is cut off, every cell goes on by itself.
+    The machines of a cell that is cut off continue to run; after 30 s, the project shows their
+    instances as Unknown. While the hub is cut off, cells continue to work with their last state.
 
     \b
     Examples:
@@ -74,7 +76,7 @@ def chaos(ctx: click.Context) -> None:
 @state_dir_option
 @click.pass_obj
 def cut(environment: CliEnvironment, target: str, for_s: int | None, state_dir: Path) -> None:
-    """Let nothing get to TARGET (hub, or the name of a cell) or back.
+    """Interrupt the network connections of TARGET (hub, or the name of a cell).
 
     \b
     Example:
@@ -92,7 +94,7 @@ def cut(environment: CliEnvironment, target: str, for_s: int | None, state_dir: 
     show_default=True,
     metavar="TIME",
     callback=lambda _ctx, _param, value: parse_short(value),
-    help="How much longer each answer takes.",
+    help="Delay that is added to each response.",
 )
 @_for_option("")
 @state_dir_option
@@ -100,7 +102,7 @@ def cut(environment: CliEnvironment, target: str, for_s: int | None, state_dir: 
 def slow(
     environment: CliEnvironment, target: str, delay_s: float, for_s: int | None, state_dir: Path
 ) -> None:
-    """Let everything to TARGET (hub, or the name of a cell) take longer.
+    """Slow down the network connections of TARGET (hub, or the name of a cell).
 
     \b
     Example:
@@ -115,7 +117,7 @@ def slow(
 @state_dir_option
 @click.pass_obj
 def crash(environment: CliEnvironment, target: str, for_s: int | None, state_dir: Path) -> None:
-    """Let TARGET (hub, or the name of a cell) die, and come back after a while.
+    """Crash TARGET (hub, or the name of a cell), and restart it after --for.
 
     \b
     Example:
@@ -129,7 +131,7 @@ def crash(environment: CliEnvironment, target: str, for_s: int | None, state_dir
 @state_dir_option
 @click.pass_obj
 def heal(environment: CliEnvironment, target: str, state_dir: Path) -> None:
-    """Make TARGET whole again, or everything.
+    """Remove the faults of TARGET, or all faults.
 
     \b
     Example:
@@ -142,7 +144,7 @@ def heal(environment: CliEnvironment, target: str, state_dir: Path) -> None:
     left = {name: trouble for name, trouble in troubles.items() if target and name != plane}
     _write(state_dir, left)
     healed = sorted((set(troubles) - set(left)) | set(_wake(state_dir, target)))
-    build_output(environment).data(f"Healed: {', '.join(healed) or 'nothing was broken'}.")
+    build_output(environment).data(f"Healed: {', '.join(healed) or 'no faults were active'}.")
 
 
 @chaos.command("status")
@@ -150,7 +152,7 @@ def heal(environment: CliEnvironment, target: str, state_dir: Path) -> None:
 @state_dir_option
 @click.pass_obj
 def show(environment: CliEnvironment, output_format: str, state_dir: Path) -> None:
-    """Say what is broken on purpose now.
+    """Show the faults that are active.
 
     \b
     Example:
@@ -161,7 +163,7 @@ def show(environment: CliEnvironment, output_format: str, state_dir: Path) -> No
     if output_format == "json":
         output.json({plane: trouble.kind for plane, trouble in found.items()})
     elif not found:
-        output.data("Nothing is broken on purpose.")
+        output.data("No faults are active.")
     for plane, trouble in found.items() if output_format != "json" else ():
         output.data(f"{plane}: {described(trouble, environment.now())}")
 
@@ -186,7 +188,7 @@ def _break(
     if has_processes(state_dir):
         if trouble.kind == "cut" and for_s is not None:
             raise UsageError(
-                "A process that was stopped does not go on by itself: leave --for out."
+                "--for does not apply to processes: a suspended process does not resume by itself."
             )
         _break_process(environment, state_dir, target, trouble)
         return
@@ -204,10 +206,12 @@ def _break(
 def _break_process(
     environment: CliEnvironment, state_dir: Path, target: str, trouble: Fault
 ) -> None:
-    """Where each cell has a process, and the hub that of the projects: it stands still, which
-    nobody can tell from a cable that was pulled, or dies."""
+    """Suspend or kill the process of a cell or of the hub.
+
+    To others, a suspended process looks like one whose network connection is interrupted.
+    """
     if trouble.kind == "slow":
-        raise UsageError(f"{target} has a process of its own, which can be cut off or crash only.")
+        raise UsageError(f"{target} has its own process: only cut and crash are possible.")
     directory = state_dir if target == HUB else cell_directory(state_dir, target)
     running = find_running(directory)
     if running is None:
@@ -217,7 +221,7 @@ def _break_process(
     words = ("heal", target) if trouble.kind == "cut" else ()
     again = ("local", "chaos", *words) if words else ("local", "up", "--processes", "--detach")
     output = build_output(environment)
-    output.data(f"{target}: {signal_.name} to process {running.pid}, until you undo it")
+    output.data(f"{target}: sent {signal_.name} to process {running.pid}")
     output.note(f"Undo it:  {environment.command(*again)}")
 
 
@@ -226,13 +230,13 @@ def _no_process(environment: CliEnvironment, state_dir: Path, target: str) -> Mi
     if target not in cells:
         return MissingError(f"There is no {target!r}.", f"Name one of: {', '.join((HUB, *cells))}.")
     return MissingError(
-        f"The process of {target} does not run: it has crashed or was stopped before.",
+        f"The process of {target} is not running.",
         f"Start it: {environment.command('local', 'up', '--processes', '--detach')}",
     )
 
 
 def _wake(state_dir: Path, target: str) -> list[str]:
-    """Processes that were stopped go on; the names of their planes."""
+    """Resume suspended processes. Return the names of their planes."""
     woken: list[str] = []
     found = {HUB: state_dir, **{path.name: path for path in cell_directories(state_dir)}}
     for name, directory in found.items() if has_processes(state_dir) else ():
@@ -271,7 +275,7 @@ def _need_running(environment: CliEnvironment, state_dir: Path) -> None:
 
 
 def _write(state_dir: Path, troubles: Troubles) -> None:
-    """Whole or not at all: the platform reads it at any time."""
+    """Replace the file atomically, because the platform may read it at any time."""
     file, new = state_dir / FILE, state_dir / f".{FILE}.new"
     if not troubles:
         file.unlink(missing_ok=True)

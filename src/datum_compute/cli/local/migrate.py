@@ -1,9 +1,9 @@
-"""``local export --to CONTEXT``: the projects and workloads of a local platform on real planes.
+"""``local export --to CONTEXT``: copy projects and workloads of a local platform to other planes.
 
-Three rounds: everything is planned (the other side is asked to check each object), written, and
-read back. A context that keeps projects gets the projects too; any other is one plane, which takes
-one project. Without Milo nobody keeps them: there projects are the contexts of their own
-(``--to=platform``), and access is not asked for. Run again it does what is left to do.
+The export has three phases: plan (the target checks each object in a dry run), write, read back. If
+the target stores projects, the projects are copied too. Any other target is one plane, which takes
+one project. A platform without Milo stores no projects: there, each project is a context of its own
+(``--to=platform``), and no access is requested. A repeated export writes only what is missing.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from datum_compute.client.client import Client
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _ExportOptions:
     to: str
     projects: tuple[str, ...]
     dry_run: bool
@@ -73,13 +73,20 @@ class _Wish:
 @click.command("export", short_help="Copy projects and workloads to other planes.")
 @click.option("--to", required=True, metavar="CONTEXT", help="Context of the planes to copy to.")
 @click.option(
-    "--to-kubeconfig", default="", metavar="FILE", help="Where it is.  [default: $KUBECONFIG]"
+    "--to-kubeconfig",
+    default="",
+    metavar="FILE",
+    help="Kubeconfig of that context.  [default: $KUBECONFIG]",
 )
 @click.option(
-    "--project", "projects", multiple=True, metavar="NAME", help="Only this project; repeatable."
+    "--project",
+    "projects",
+    multiple=True,
+    metavar="NAME",
+    help="Copy only this project. Repeatable.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-@click.option("--force", is_flag=True, help="Take over fields that somebody changed there.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
+@click.option("--force", is_flag=True, help="Overwrite fields that have another field manager.")
 @state_dir_option
 @yes_option
 @click.pass_obj
@@ -94,9 +101,9 @@ def export_platform(
     yes: bool,
 ) -> None:
     """Copy the projects and workloads of the local platform to other planes, with the networks,
-    ConfigMaps and Secrets they refer to, and read everything back in the end.
+    ConfigMaps and Secrets that they use. Every copy is read back and compared.
 
-    Nothing is deleted on either side, and workloads go on running here.
+    Nothing is deleted on either side, and the workloads continue to run here.
 
     \b
     Examples:
@@ -108,17 +115,19 @@ def export_platform(
             f"The platform in {state_dir} is not running.",
             f"Start it: {environment.command('local', 'up', '--detach')}",
         )
-    wish = _Wish(to, projects, dry_run, yes, force)
+    options = _ExportOptions(to, projects, dry_run, yes, force)
     try:
         here = load_kubeconfig([state_dir / "kubeconfig"])
         there = load_kubeconfig(_files(environment, to_kubeconfig))
-        run_loop(_export(environment, wish, here, there))
+        run_loop(_export(environment, options, here, there))
     except KubeconfigError as error:
         raise OtherError(f"{error}.", "Choose another with --to-kubeconfig or --to.") from error
     except ApiError as error:
         raise from_api_error(error, environment.command) from error
     except Unreachable as error:
-        raise OtherError(str(error), "Run this again: what is done stays done.") from error
+        raise OtherError(
+            str(error), "Run the command again: it continues where it stopped."
+        ) from error
 
 
 def _files(environment: CliEnvironment, named: str) -> list[Path]:
@@ -130,27 +139,28 @@ def _files(environment: CliEnvironment, named: str) -> list[Path]:
 
 
 async def _export(
-    environment: CliEnvironment, wish: _Wish, here: Kubeconfig, there: Kubeconfig
+    environment: CliEnvironment, options: _ExportOptions, here: Kubeconfig, there: Kubeconfig
 ) -> None:
     output = build_output(environment)
-    moves = await _read(environment, here, wish.projects)
+    moves = await _read(environment, here, options.projects)
     async with AsyncExitStack() as opened:
         names = [move.project for move in moves]
-        target = await _reach(environment, opened, there, wish.to, names)
-        _check_room(target, moves, wish)
+        target = await _reach(environment, opened, there, options.to, names)
+        _check_room(target, moves, options)
         if not target.keeps_access:
             moves = [replace(m, copies=replace(m.copies, entitlements=())) for m in moves]
-        refused = await _show_plan(output, target, moves, wish)
-        if wish.dry_run:
+        refused = await _show_plan(output, target, moves, options)
+        if options.dry_run:
             output.note("Nothing was changed: this was a dry run.")
             return
         if refused:
             raise FailedError(
-                f"{render_count(refused, 'object')} would be refused.", "Nothing was changed."
+                f"{options.to} would reject {render_count(refused, 'object')}.",
+                "Nothing was changed.",
             )
-        if not wish.yes:
-            confirm(environment, f"Copy this to {wish.to}?")
-        await _carry_over(output, target, moves, wish)
+        if not options.yes:
+            confirm(environment, f"Copy this to {options.to}?")
+        await _carry_over(output, target, moves, options)
 
 
 async def _reach(
@@ -160,7 +170,7 @@ async def _reach(
     to: str,
     projects: Sequence[str],
 ) -> Target:
-    """A project that has a context beside the chosen one is reached as who is named there."""
+    """Open the target. A project with a context of its own is reached with its credentials."""
 
     async def client_of(connection: Connection) -> Client:
         transport = await opened.enter_async_context(environment.open_transport(connection))
@@ -176,8 +186,8 @@ async def _reach(
         inner = replace(chosen, path_prefix=path_prefix(project_plane(project)))
         own = f"project/{project}"
         if own not in there.contexts and not keeps_projects:
-            why = f"{to} keeps no projects, and there is no context {own} beside it."
-            raise MissingError(why, "Add one, or choose the context of one API server with --to.")
+            why = f"{to} stores no projects, and the kubeconfig has no context {own}."
+            raise MissingError(why, "Add the context, or select one API server with --to.")
         planes[project] = await client_of(
             connection_of(there, own) if own in there.contexts else inner
         )
@@ -187,14 +197,16 @@ async def _reach(
 
 
 def is_platform(connection: Connection) -> bool:
-    """An API server, not a path of one."""
+    """Return True for the root of an API server, as opposed to a plane below a path."""
     plane, _ = split_path(connection.path_prefix or "/")
     return plane_role(plane) == "platform"
 
 
 async def keeps_projects_of(client: Client) -> bool:
-    """Whether projects that are made there come about: our definitions are on every plane, but only
-    a platform has a catalogue that offers compute."""
+    """Return True if the plane creates projects.
+
+    Every plane has the definition of Project, but only a platform has a catalogue with compute.
+    """
     try:
         await client.list_plain(PROJECT)
     except NotFound:
@@ -202,12 +214,12 @@ async def keeps_projects_of(client: Client) -> bool:
     try:
         services = (await client.list_plain(SERVICE)).items
     except (NotFound, Forbidden):
-        return True  # a platform whose catalogue is not for everybody to see
+        return True  # a platform whose catalogue this user may not read
     return any(service["spec"].get("serviceName") == SERVICE_NAME for service in services)
 
 
 async def _read(environment: CliEnvironment, here: Kubeconfig, wanted: Sequence[str]) -> list[Move]:
-    """Every project of the local platform, or those that were named."""
+    """Read every project of the local platform, or only the wanted ones."""
     connection = connection_of(here, PLATFORM)
     async with environment.open_transport(connection) as transport:
         platform = build_client(connection, transport)
@@ -225,7 +237,7 @@ async def _read(environment: CliEnvironment, here: Kubeconfig, wanted: Sequence[
 
 
 def _own(config: Kubeconfig, project: str) -> Connection:
-    """By its own context; one that was made a moment ago has none yet."""
+    """Return the connection to a project; a new project has no context of its own yet."""
     if f"project/{project}" in config.contexts:
         return connection_of(config, f"project/{project}")
     prefix = path_prefix(project_plane(project))
@@ -236,7 +248,7 @@ def _check_ready(name: str, project: JsonObject) -> None:
     conditions = project.get("status", {}).get("conditions", [])
     if not any(c["type"] == "Ready" and c["status"] == "True" for c in conditions):
         raise PendingError(
-            f"Project {name} is still being made here.", "Run this again in a moment."
+            f"Project {name} is not ready yet.", "Run the command again in a few seconds."
         )
 
 
@@ -247,40 +259,46 @@ async def _makers(platform: Client, project: JsonObject) -> tuple[Copy, ...]:
     return Copy(ORGANIZATION, stripped(ORGANIZATION, organization)), Copy(PROJECT, own)
 
 
-def _check_room(target: Target, moves: Sequence[Move], wish: _Wish) -> None:
-    if target.platform is None and wish.to != PLATFORM and len(moves) > 1:
+def _check_room(target: Target, moves: Sequence[Move], options: _ExportOptions) -> None:
+    if target.platform is None and options.to != PLATFORM and len(moves) > 1:
         names = ", ".join(move.project for move in moves)
         raise UsageError(
-            f"{wish.to} is one plane and takes one project; there are: {names}.",
-            "Choose one with --project.",
+            f"{options.to} is one plane and takes one project, but there are several: {names}.",
+            "Select one with --project.",
         )
 
 
-async def _show_plan(output: Output, target: Target, moves: Sequence[Move], wish: _Wish) -> int:
-    """How many objects would be refused."""
+async def _show_plan(
+    output: Output, target: Target, moves: Sequence[Move], options: _ExportOptions
+) -> int:
+    """Print the plan. Return the number of objects that the target would reject."""
     rows, refused = [], 0
     for move in moves:
         for missing in move.copies.missing:
-            output.note(f"{missing} of project {move.project} is referred to, but not there.")
-        for step in await plan_move(target, move, force=wish.force):
+            output.note(f"Project {move.project} refers to {missing}, which does not exist.")
+        for step in await plan_move(target, move, force=options.force):
             refused += step.action == REFUSED
             rows.append((move.project, step.copy.kind.kind, step.copy.ref, step.action, step.why))
     output.data(output.table(("PROJECT", "KIND", "NAME", "ACTION", "NOTE"), rows))
     return refused
 
 
-async def _carry_over(output: Output, target: Target, moves: Sequence[Move], wish: _Wish) -> None:
+async def _carry_over(
+    output: Output, target: Target, moves: Sequence[Move], options: _ExportOptions
+) -> None:
     done: Counter[str] = Counter()
 
-    def tell(project: str, copy: Copy, action: str) -> None:
+    def report(project: str, copy: Copy, action: str) -> None:
         done[action] += 1
         if action != KEEP:
             output.note(f"{project}: {copy} ({action})")
 
     for move in moves:
-        await carry_over(target, move, tell, force=wish.force)
+        await carry_over(target, move, report, force=options.force)
     wrong = await verify(target, moves)
-    told = ", ".join(f"{action}: {count}" for action, count in sorted(done.items()))
+    counts = ", ".join(f"{action}: {count}" for action, count in sorted(done.items()))
     if wrong:
-        raise FailedError("\n".join(wrong), "Run this again; --force takes over what differs.")
-    output.data(f"Everything is on {wish.to} as it is here ({told}).")
+        raise FailedError(
+            "\n".join(wrong), "Run the command again; --force overwrites fields that differ."
+        )
+    output.data(f"All objects were copied to {options.to} ({counts}).")

@@ -107,7 +107,7 @@ def _needed(workloads: list[JsonObject]) -> Iterator[tuple[KindInfo[Any], Ref]]:
 
 
 def stripped(kind: KindInfo[Any], found: JsonObject) -> JsonObject:
-    """The object as people wrote it."""
+    """Return the object without the fields that a server sets."""
     metadata = found["metadata"]
     kept: JsonObject = {"name": metadata["name"]}
     if metadata.get("namespace"):
@@ -134,10 +134,10 @@ def _stays(found: JsonObject) -> bool:
     return not found["metadata"].get("deletionTimestamp")
 
 
-# --- Writing copies of objects on another plane: planned first, written once, read back in the end
-# Objects are written by server-side apply under a field manager of our own. What is as it should be
-# is left alone, so a run that was interrupted is simply run again. What somebody else changed there
-# is a conflict, and stays as it is unless ``force`` says otherwise.
+# --- Copies on another plane: plan, write, read back
+# Objects are written with server-side apply and a field manager of their own. Objects that are
+# equal are not written, so an interrupted export can be repeated. A field of another manager that
+# differs is a conflict, which only ``force`` overwrites.
 
 
 MANAGER = "datumctl-export"
@@ -154,7 +154,7 @@ class Step:
 
 
 async def plan_copy(client: Client, copy: Copy, *, force: bool) -> Step:
-    """What writing it would do, asked of the server itself where it can know."""
+    """Return what a write would do, according to a dry run on the server."""
     found = await found_there(client, copy)
     if found is not None and (copy.kind in _ONLY_CREATED or holds(found, copy.manifest)):
         return Step(copy, KEEP)
@@ -162,16 +162,16 @@ async def plan_copy(client: Client, copy: Copy, *, force: bool) -> Step:
     try:
         await _apply(client, copy, force=force, dry_run=True)
     except NotFound:
-        return Step(copy, action, "is checked when its namespace is there")
+        return Step(copy, action, "checked after its namespace is created")
     except Conflict as error:
-        return Step(copy, REFUSED, f"{error.message}; --force takes it over")
+        return Step(copy, REFUSED, f"{error.message}; --force overwrites it")
     except ApiError as error:
         return Step(copy, REFUSED, error.message)
     return Step(copy, action)
 
 
 async def write_copy(client: Client, copy: Copy, *, force: bool) -> str:
-    """Raises ApiError; answers what was done."""
+    """Write a copy if it differs, and return the action. Raise ApiError if it is rejected."""
     found = await found_there(client, copy)
     if copy.kind in _ONLY_CREATED:
         if found is not None:
@@ -186,10 +186,10 @@ async def write_copy(client: Client, copy: Copy, *, force: bool) -> str:
 
 
 async def differences(client: Client, copy: Copy) -> str:
-    """What is wrong with the object on the other side; empty if nothing is."""
+    """Return how the object on the target differs from the copy; empty if it does not."""
     found = await found_there(client, copy)
     if found is None:
-        return "is not there"
+        return "is missing"
     if copy.kind in _ONLY_CREATED:
         return ""
     path = next(iter(_unlike(found, copy.manifest, "")), "")
@@ -204,12 +204,12 @@ async def found_there(client: Client, copy: Copy) -> JsonObject | None:
 
 
 def holds(found: JsonObject, wanted: JsonObject) -> bool:
-    """Whether everything that is wanted is there; the server may have added to it."""
+    """Return True if the object contains every wanted field; the server may add further ones."""
     return not _unlike(found, wanted, "")
 
 
 def _unlike(found: Any, wanted: Any, path: str) -> list[str]:
-    """The paths where something else is found, values left out: they may be secret."""
+    """Return the paths that differ, without values, which may be secret."""
     if isinstance(wanted, dict) and isinstance(found, dict):
         if path.lstrip(".") in _WHOLE and set(found) != set(wanted):
             return [path]
@@ -239,16 +239,16 @@ async def _apply(client: Client, copy: Copy, *, force: bool, dry_run: bool) -> N
 
 
 READY_S = 120
-# A project that has just been made learns only by and by which cities and networks it has.
+# The cities and networks of a new project appear some seconds after it is Ready.
 SETTLE_S = 60.0
 _AGAIN_S = 0.5
 
-Tell = Callable[[str, Copy, str], None]  # project, object, what was done
+ReportCopy = Callable[[str, Copy, str], None]  # project, object, action
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """``keeps_access``: somebody answers a project's request for access."""
+    """``keeps_access``: the target decides requests of projects for access."""
 
     platform: Client | None
     plane_of: Callable[[str], Client]
@@ -257,7 +257,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One project: the objects that make it (on the platform), and what is in it."""
+    """A project: the objects on the platform that define it, and its content."""
 
     project: str
     makers: tuple[Copy, ...]
@@ -269,34 +269,34 @@ async def plan_move(target: Target, move: Move, *, force: bool) -> list[Step]:
     if target.platform is not None:
         steps += [await plan_copy(target.platform, copy, force=force) for copy in move.makers]
         if not await _has_project(target.platform, move.project):
-            why = "is checked when its project is there"
+            why = "checked after its project is created"
             return [*steps, *(Step(copy, CREATE, why) for copy in move.copies.all())]
     plane = target.plane_of(move.project)
     return [*steps, *[await plan_copy(plane, c, force=force) for c in move.copies.all()]]
 
 
-async def carry_over(target: Target, move: Move, tell: Tell, *, force: bool) -> None:
-    """Write everything of a project; raises ApiError at the first thing that is refused."""
+async def carry_over(target: Target, move: Move, report: ReportCopy, *, force: bool) -> None:
+    """Write all objects of a project. Raise ApiError for the first one that is rejected."""
     fresh = False
     if target.platform is not None:
         fresh = not await _has_project(target.platform, move.project)
         for copy in move.makers:
-            tell(move.project, copy, await write_copy(target.platform, copy, force=force))
+            report(move.project, copy, await write_copy(target.platform, copy, force=force))
         await _until_ready(target.platform, move.project)
     plane = target.plane_of(move.project)
     for copy in move.copies.entitlements:
-        tell(move.project, copy, await write_copy(plane, copy, force=force))
+        report(move.project, copy, await write_copy(plane, copy, force=force))
         await _until_entitled(plane, move.project, copy)
     for copy in (*move.copies.namespaces, *move.copies.objects):
 
         async def written(copy: Copy = copy) -> str:
             return await write_copy(plane, copy, force=force)
 
-        tell(move.project, copy, await (_patiently(written) if fresh else written()))
+        report(move.project, copy, await (_patiently(written) if fresh else written()))
 
 
 async def verify(target: Target, moves: Iterable[Move]) -> list[str]:
-    """Whatever is not as it was copied, in words; empty if all of it is."""
+    """Return a sentence for each object that differs from its copy."""
     wrong = []
     for move in moves:
         plane = target.plane_of(move.project)
@@ -328,7 +328,7 @@ async def _until_ready(platform: Client, name: str) -> None:
     except TimeoutError:
         raise TimedOutError(
             f"Project {name} is not ready after {READY_S} s.",
-            "Run this again when it is: what is done stays done.",
+            "Run the command again later: it continues where it stopped.",
         ) from None
 
 
@@ -345,13 +345,13 @@ async def _until_entitled(plane: Client, project: str, copy: Copy) -> None:
     if found is None or found.status.phase != "Active":
         phase = found.status.phase if found is not None else "Pending"
         raise PendingError(
-            f"Project {project} may not use {copy.ref.name} there yet ({phase}).",
-            "Run this again when its request was approved: what is done stays done.",
+            f"Project {project} has no access to {copy.ref.name} on the target yet ({phase}).",
+            "Run the command again after the request is approved: it continues where it stopped.",
         )
 
 
 async def _patiently(write: Callable[[], Awaitable[str]]) -> str:
-    """Again and again while a new project is being furnished; the last refusal is the answer."""
+    """Retry while a new project is being set up; after ``SETTLE_S`` raise the last error."""
     deadline_s = asyncio.get_running_loop().time() + SETTLE_S
     while True:
         try:

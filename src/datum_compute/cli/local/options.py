@@ -1,6 +1,7 @@
-"""What ``local up`` was told, and what of it a platform that runs already does not have.
+"""Options of ``local up``, and their conflicts with a platform that runs already.
 
-A running process does not change: what differs is refused, with both commands that get it.
+A running platform keeps its options. ``local up`` with other options fails, and the error contains
+the commands that restart the platform with them.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from datum_compute.api.planes import member_name
 from datum_compute.app.state_directory import StateError, remembered_cells, remembered_driver
 from datum_compute.cli.environment import CliEnvironment, default_state_dir
 from datum_compute.cli.errors import UsageError
-from datum_compute.cli.local.platform import Running, find_running
+from datum_compute.cli.local.platform import LocalProcess, find_running
 from datum_compute.cli.options import STATE_DIR_FLAG, F, remember_flag
 
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """Zero, ``auto``, empty and None: no wish."""
+    """Options of ``local up``. The defaults select nothing."""
 
     port: int = 0
     driver: str = "auto"
@@ -46,65 +47,76 @@ class UpOptions:
 
 @dataclass(frozen=True, slots=True)
 class OptionConflict:
+    """A flag, and the value that the running platform has instead."""
+
     flag: str
-    has: str
+    current: str
 
 
-def check_wishes(
-    environment: CliEnvironment, state_dir: Path, wishes: UpOptions, cells: list[Path] | None = None
+def check_option_conflicts(
+    environment: CliEnvironment,
+    state_dir: Path,
+    options: UpOptions,
+    cells: list[Path] | None = None,
 ) -> None:
-    """Raise for what a process that runs does not have; ``cells`` are the state directories of
-    those with a process of their own, None where all are in one."""
+    """Raise UsageError if a running platform has other options.
+
+    ``cells`` are the state directories of cells with their own processes, or None if all cells run
+    in one process.
+    """
     running = find_running(state_dir)
-    unmet = [*_unmet_port(wishes, running)]
+    conflicts = [*_find_port_conflict(options, running)]
     if cells is not None:
-        unmet += _unmet_by_cells(wishes, cells)
+        conflicts += _find_process_conflicts(options, cells)
     elif running is not None:
-        unmet += [*_unmet_driver(wishes, state_dir), *_unmet_inside(wishes, state_dir)]
-    if not unmet:
+        conflicts += _find_driver_conflicts(options, state_dir)
+        conflicts += _find_cells_conflict(options, state_dir)
+    if not conflicts:
         return
-    said = ", ".join(f"{one.flag} (it has {one.has})" for one in dict.fromkeys(unmet))
+    listed = ", ".join(f"{c.flag} (currently {c.current})" for c in dict.fromkeys(conflicts))
     down = environment.command("local", "down")
-    up = environment.command("local", "up", *wishes.flags, "--detach")
+    up = environment.command("local", "up", *options.flags, "--detach")
     raise UsageError(
-        f"The platform in {state_dir} is running already, without what was asked for: {said}.",
-        f"Nothing was changed. To get it:\n  {down}\n  {up}",
+        f"The platform in {state_dir} is already running with other options: {listed}.",
+        f"Nothing was changed. To restart it with these options:\n  {down}\n  {up}",
     )
 
 
-def _unmet_port(wishes: UpOptions, running: Running | None) -> Iterator[OptionConflict]:
-    if running is not None and wishes.port not in (0, running.port):
-        yield OptionConflict(f"--port={wishes.port}", str(running.port))
+def _find_port_conflict(
+    options: UpOptions, running: LocalProcess | None
+) -> Iterator[OptionConflict]:
+    if running is not None and options.port not in (0, running.port):
+        yield OptionConflict(f"--port={options.port}", str(running.port))
 
 
-def _unmet_driver(wishes: UpOptions, directory: Path) -> Iterator[OptionConflict]:
+def _find_driver_conflicts(options: UpOptions, directory: Path) -> Iterator[OptionConflict]:
     try:
         driver, engine = remembered_driver(directory)
     except StateError:
-        return  # what it has nobody knows; the next start says so
-    if driver and wishes.driver not in ("auto", driver):
-        yield OptionConflict(f"--driver={wishes.driver}", driver)
-    if driver and wishes.engine not in ("", engine):
-        yield OptionConflict(f"--engine={wishes.engine}", engine or "none")
+        return  # the driver is unknown; the next start reports the error
+    if driver and options.driver not in ("auto", driver):
+        yield OptionConflict(f"--driver={options.driver}", driver)
+    if driver and options.engine not in ("", engine):
+        yield OptionConflict(f"--engine={options.engine}", engine or "none")
 
 
-def _unmet_inside(wishes: UpOptions, state_dir: Path) -> Iterator[OptionConflict]:
-    has = [member_name(cell) for cell in remembered_cells(state_dir)]
-    if wishes.cells and has and sorted(wishes.cell_names) != sorted(has):
-        yield OptionConflict(f"--cells={wishes.cells}", ",".join(has))
+def _find_cells_conflict(options: UpOptions, state_dir: Path) -> Iterator[OptionConflict]:
+    current = [member_name(cell) for cell in remembered_cells(state_dir)]
+    if options.cells and current and sorted(options.cell_names) != sorted(current):
+        yield OptionConflict(f"--cells={options.cells}", ",".join(current))
 
 
-def _unmet_by_cells(wishes: UpOptions, cells: list[Path]) -> Iterator[OptionConflict]:
+def _find_process_conflicts(options: UpOptions, cells: list[Path]) -> Iterator[OptionConflict]:
     alive = [directory for directory in cells if find_running(directory) is not None]
     for directory in alive:
-        yield from _unmet_driver(wishes, directory)
-    if wishes.cells and any(directory.name not in wishes.cell_names for directory in alive):
+        yield from _find_driver_conflicts(options, directory)
+    if options.cells and any(directory.name not in options.cell_names for directory in alive):
         yield OptionConflict(
-            f"--cells={wishes.cells}", ",".join(directory.name for directory in alive)
+            f"--cells={options.cells}", ",".join(directory.name for directory in alive)
         )
 
 
-# --- What verbs of ``local`` share: the state directory, and lengths of time below a second
+# --- Options of several ``local`` commands: the state directory, and durations below a second
 
 
 _SHORT = re.compile(r"(\d{1,7}(?:\.\d{1,3})?)(ms|s)")
@@ -115,12 +127,12 @@ def state_dir_option(command: F) -> F:
         STATE_DIR_FLAG,
         metavar="DIR",
         callback=_state_dir,
-        help="Where the platform keeps its data.  [default: $DATUM_STATE_DIR or the XDG one]",
+        help="State directory.  [default: $DATUM_STATE_DIR, else below $XDG_STATE_HOME]",
     )(command)
 
 
 def _state_dir(ctx: click.Context, _param: click.Parameter, value: str | None) -> Path:
-    # Resolved, because the running process is known by the directory on its command line.
+    # Resolved, because a running process is identified by the directory on its command line.
     default = default_state_dir(ctx.obj).resolve()
     state_dir = Path(value).expanduser().resolve() if value else default
     if state_dir != default:
@@ -129,10 +141,10 @@ def _state_dir(ctx: click.Context, _param: click.Parameter, value: str | None) -
 
 
 def parse_short(text: str) -> float:
-    """Seconds of ``50ms`` or ``1.5s``."""
+    """Return the seconds of ``50ms`` or ``1.5s``."""
     found = _SHORT.fullmatch(text.strip())
     if found is None:
-        raise click.BadParameter(f"{text!r} is not a length of time; write for example 50ms or 2s.")
+        raise click.BadParameter(f"{text!r} is not a duration; write for example 50ms or 2s.")
     number, unit = found.groups()
     seconds = float(number) / 1000 if unit == "ms" else float(number)
     if seconds > 60:

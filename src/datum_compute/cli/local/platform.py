@@ -1,8 +1,8 @@
-"""The process of the local platform: is it running, start it apart from us, stop it.
+"""The server process of the local platform: find it, start it in the background, stop it.
 
-The server writes ``server.json`` (pid and port) into its state directory once it listens, and the
-pid 0 when it ends. A pid from a file may by now belong to somebody else, so it counts only while
-the command line of that process names the state directory; nothing else is ever signalled.
+The server writes ``server.json`` (pid and port) to its state directory when it listens, and pid 0
+when it ends. The pid in the file may since belong to another process, so it is valid only if the
+command line of that process names the state directory. No other process is signaled.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOG_LINES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class LocalProcess:
     pid: int
     port: int
 
@@ -45,14 +45,14 @@ class Running:
 def server_command(
     state_dir: Path, *, port: int, driver: str, engine: str = "", cells: str = ""
 ) -> list[str]:
-    # -P keeps the directory the user happens to be in off the module path.
+    # -P keeps the working directory of the user off the module path.
     start = [sys.executable, "-P", "-m", "datum_compute.app.local_server"]
     chosen = [*(("--engine", engine) if engine else ()), *(("--cells", cells) if cells else ())]
     return [*start, "--state-dir", str(state_dir), "--port", str(port), "--driver", driver, *chosen]
 
 
 def prepare_state_dir(state_dir: Path) -> None:
-    """Make the directory, for its owner only: it holds keys and tokens."""
+    """Create the directory for its owner only: it contains keys and tokens."""
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         state_dir.chmod(0o700)
@@ -68,11 +68,11 @@ def _unusable(state_dir: Path, error: OSError) -> OtherError:
     )
 
 
-def find_running(state_dir: Path) -> Running | None:
-    """The platform of this state directory, if its process is alive."""
+def find_running(state_dir: Path) -> LocalProcess | None:
+    """Return the server of this state directory, if its process is alive."""
     try:
-        told = json.loads((state_dir / "server.json").read_bytes())
-        running = Running(int(told["pid"]), int(told["port"]))
+        recorded = json.loads((state_dir / "server.json").read_bytes())
+        running = LocalProcess(int(recorded["pid"]), int(recorded["port"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return running if _is_server(running.pid, state_dir) else None
@@ -82,8 +82,8 @@ def _is_server(pid: int, state_dir: Path) -> bool:
     return (b"--state-dir", os.fsencode(state_dir)) in pairwise(_arguments(pid))
 
 
-def stands_still(running: Running) -> bool:
-    """Whether the process was stopped, as by SIGSTOP, and would go on."""
+def is_suspended(running: LocalProcess) -> bool:
+    """Return True if the process is suspended by SIGSTOP."""
     try:
         stat = Path(f"/proc/{running.pid}/stat").read_text()
     except OSError:
@@ -98,7 +98,7 @@ def _arguments(pid: int) -> list[bytes]:
         return []
 
 
-async def is_ready(state_dir: Path, running: Running) -> bool:
+async def is_ready(state_dir: Path, running: LocalProcess) -> bool:
     try:
         authority = (state_dir / "ca.crt").read_bytes()
         timeouts = Timeouts(connect_s=2, read_s=2)
@@ -109,20 +109,20 @@ async def is_ready(state_dir: Path, running: Running) -> bool:
     return answer.status == 200
 
 
-async def wait_ready(state_dir: Path, running: Running, *, timeout_s: float) -> None:
-    """Wait for a process that is alive; TimedOutError if it does not answer."""
+async def wait_ready(state_dir: Path, running: LocalProcess, *, timeout_s: float) -> None:
+    """Wait for a running server. Raise TimedOutError if it does not respond."""
     try:
         async with asyncio.timeout(timeout_s):
             await _poll(lambda: is_ready(state_dir, running))
     except TimeoutError:
         raise TimedOutError(
-            f"The platform in {state_dir} (pid {running.pid}) runs but does not answer."
+            f"The platform in {state_dir} (pid {running.pid}) runs but does not respond."
         ) from None
 
 
 async def start_detached(
     command: Sequence[str], state_dir: Path, *, timeout_s: float = 60
-) -> Running:
+) -> LocalProcess:
     """Start the server in a session of its own and wait until it is ready."""
     child = _launch(command, state_dir)
     try:
@@ -137,12 +137,12 @@ async def start_detached(
     except BaseException:
         _end(child)
         raise
-    child.returncode = 0  # it outlives us on purpose; without this, Popen warns about it
+    child.returncode = 0  # it outlives this process; otherwise Popen warns about that
     return running
 
 
 def _launch(command: Sequence[str], state_dir: Path) -> subprocess.Popen[bytes]:
-    """Nothing of ours goes along: no terminal, no pipe, no open file but the log."""
+    """Start the process without our terminal, pipes and open files, except for the log."""
     with _new_log(state_dir) as sink:
         return subprocess.Popen(
             command,
@@ -165,11 +165,11 @@ def _new_log(state_dir: Path) -> BinaryIO:
         raise _unusable(state_dir, error) from error
 
 
-async def _ready_child(child: subprocess.Popen[bytes], state_dir: Path) -> Running:
+async def _ready_child(child: subprocess.Popen[bytes], state_dir: Path) -> LocalProcess:
     while True:
         ended = child.poll() is not None
         running = find_running(state_dir)
-        # Ours, or the one that somebody else started at the same moment and that won.
+        # The child, or a server that another command started first at the same time.
         if running and (running.pid == child.pid or ended) and await is_ready(state_dir, running):
             return running
         if ended and running is None:
@@ -181,7 +181,7 @@ async def _ready_child(child: subprocess.Popen[bytes], state_dir: Path) -> Runni
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """End a child of ours that never became useful."""
+    """Stop a child process that did not become ready."""
     if child.poll() is None:
         child.terminate()
         try:
@@ -195,13 +195,13 @@ def _log_tail(state_dir: Path) -> str:
     log = state_dir / _LOG
     lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
     if problem := describe_disk_problem(state_dir):
-        # What it had to say may not have found room.
+        # The log may be incomplete.
         return "\n".join((f"{problem[0].upper()}{problem[1:]}.", *lines))
     return "\n".join((f"Last lines of {log}:", *(f"  {line}" for line in lines)))
 
 
-async def stop(state_dir: Path, *, grace_s: float = 15) -> Running | None:
-    """Stop the platform and answer what was stopped; None if none was running."""
+async def stop(state_dir: Path, *, grace_s: float = 15) -> LocalProcess | None:
+    """Stop the platform. Return the stopped process, or None if none was running."""
     running = find_running(state_dir)
     if running is None:
         return None
@@ -227,17 +227,17 @@ async def _gone(pid: int, state_dir: Path, patience_s: float) -> bool:
     return True
 
 
-async def _poll(arrived: Callable[[], Awaitable[bool]]) -> None:
-    """Neither a file nor a foreign process tells us when it changes, so look now and then."""
+async def _poll(is_done: Callable[[], Awaitable[bool]]) -> None:
+    """Poll, because a file and a process that is not a child send no notification."""
     while True:
-        if await arrived():
+        if await is_done():
             return
         await asyncio.sleep(_LOOK_EVERY_S)
 
 
-# --- The files of the local platform, as the command line sees them: its log to read, all to delete
-# Deleting takes only what the platform itself writes, by name, so that a state directory that was
-# pointed at the wrong place loses nothing of its owner's.
+# --- The files of the local platform
+# Only files that the platform itself writes are deleted, by name, so that a wrong --state-dir does
+# not lose other files.
 
 
 _DATABASE = "store.db"
@@ -249,7 +249,7 @@ _OURS = (
     *("kubeconfig", "manager.kubeconfig", "audit.log*", "server.log*", ".*.new"),
     *("driver.json", "membership.json", "cell.key", "cell.crt", "hub-ca.crt"),
 )
-# What restores leave behind: the state of before, and folders of one that was interrupted.
+# Folders of restores: the previous state, and the remains of an interrupted restore.
 _OUR_FOLDERS = ("before-restore-*", ".restore-*")
 
 
@@ -257,8 +257,8 @@ def log_file(state_dir: Path) -> Path:
     return state_dir / "server.log"
 
 
-class LogReader:
-    """Reads whole lines, each once; a restart puts a new file in the place of the old one."""
+class LogFileReader:
+    """Reads whole lines, each once. Detects that a restart replaced the file."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -266,7 +266,7 @@ class LogReader:
         self._offset = 0
 
     def added(self) -> list[str]:
-        """What is there since the last call; from the beginning at first."""
+        """Return the lines since the last call; the first call returns all lines."""
         try:
             file = self._log.open("rb")
         except FileNotFoundError:  # in the middle of being replaced
@@ -286,7 +286,7 @@ def holds_a_platform(state_dir: Path) -> bool:
 
 
 def remove_state(state_dir: Path) -> None:
-    """The database goes last: after a crash in between, the command can be run again."""
+    """Delete the state, the database last: after a crash, the command can be repeated."""
     try:
         for path in sorted(_files(state_dir), key=lambda path: path.name.startswith(_DATABASE)):
             path.unlink(missing_ok=True)

@@ -1,9 +1,10 @@
-"""``local up --processes``: the hub's process, and one for every cell, on this machine.
+"""``local up --processes``: one process for the hub and one for each cell, on this machine.
 
-They are the processes of a set-up on several machines (``compute-server``, ``compute-cell``), and
-the cells join as there: with a token, once. The state directory of a cell lies in ``cells/NAME`` of
-the platform's. Started again, whatever is missing is started; a cell that has joined needs no
-token. One that has left stays away until it is named again: then it joins anew.
+They are the processes of an installation on several machines (``compute-server``,
+``compute-cell``), and a cell joins in the same way: once, with a token. The state directory of a
+cell is ``cells/NAME`` in the state directory of the platform. A repeated start only starts the
+processes that do not run; cells that have joined need no token. A cell that has left the platform
+is not started until ``--cells`` names it; then it joins again.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import OtherError, TimedOutError, UsageError
 from datum_compute.cli.local.options import UpOptions
 from datum_compute.cli.local.platform import (
-    Running,
+    LocalProcess,
     find_running,
     prepare_state_dir,
     server_command,
@@ -40,11 +41,11 @@ from datum_compute.client.auth.connection import Connection
 from datum_compute.client.auth.kubeconfig import build_client, connection_of, load_kubeconfig
 from datum_compute.client.client import Client
 
-USUAL = ("dfw", "iad", "lhr", "syd")
+DEFAULT_CELLS = ("dfw", "iad", "lhr", "syd")
 TOKEN_S = 300
 READY_S = 60.0
-# Processes that start at the same time slow each other down, and each has so long to be ready.
-AT_ONCE = 4
+# Processes that start at the same time slow each other down, and each has a deadline.
+STARTS_MAX = 4
 
 
 def has_processes(state_dir: Path) -> bool:
@@ -52,18 +53,21 @@ def has_processes(state_dir: Path) -> bool:
     return (state_dir / CELLS_DIRECTORY).is_dir()
 
 
-def wants_processes(state_dir: Path, wish: bool | None) -> bool:
-    """As told, else as last time; what a platform was begun as it stays."""
-    begun, has_inside = has_processes(state_dir), bool(remembered_cells(state_dir))
-    if wish is None:
-        return begun
-    if wish != begun and (begun or has_inside):
-        how = "processes of their own" if begun else "its one process"
+def should_use_processes(environment: CliEnvironment, state_dir: Path, flag: bool | None) -> bool:
+    """Return whether each cell gets a process; without a flag, as at the previous start.
+
+    A platform cannot change between the two layouts.
+    """
+    current, has_inside = has_processes(state_dir), bool(remembered_cells(state_dir))
+    if flag is None:
+        return current
+    if flag != current and (current or has_inside):
+        layout = "a process for each cell" if current else "all cells in one process"
         raise UsageError(
-            f"The platform in {state_dir} has its cells in {how}.",
-            "Choose another --state-dir, or begin anew: local reset.",
+            f"The platform in {state_dir} was created with {layout}.",
+            f"Delete it: {environment.command('local', 'reset')}, or choose another --state-dir.",
         )
-    return wish
+    return flag
 
 
 def cell_directories(state_dir: Path) -> list[Path]:
@@ -72,36 +76,38 @@ def cell_directories(state_dir: Path) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """``left`` are cells that have left the platform, and were not started."""
+    """``left`` are the cells that were not started because they have left the platform."""
 
-    running: Running
+    running: LocalProcess
     left: tuple[str, ...] = ()
 
 
 async def start_processes(
-    environment: CliEnvironment, state_dir: Path, wishes: UpOptions
+    environment: CliEnvironment, state_dir: Path, options: UpOptions
 ) -> Started:
-    """Start what does not run, and wait until the hub has heard of every cell. The driver and its
-    engine are for the cells."""
+    """Start the processes that do not run, and wait until every cell is Ready on the hub.
+
+    The driver and the engine apply to the cells.
+    """
     running = find_running(state_dir)
     if running is None:
-        command = server_command(state_dir, port=wishes.port, driver="simulated")
+        command = server_command(state_dir, port=options.port, driver="simulated")
         running = await start_detached([*command, "--no-cells-inside"], state_dir)
     connection = connection_of(load_kubeconfig([state_dir / "kubeconfig"]), HUB)
     async with environment.open_transport(connection) as transport:
         hub = build_client(connection, transport)
         members = [cluster.metadata.name for cluster in (await hub.list(CLUSTER)).items]
         left = cells_that_left(state_dir, members)
-        names = wishes.cell_names or _usual_cells(state_dir, left)
-        turns = asyncio.Semaphore(AT_ONCE)
+        names = options.cell_names or _default_cells(state_dir, left)
+        turns = asyncio.Semaphore(STARTS_MAX)
 
         async def ensure_cell(name: str) -> None:
-            """Joined and started in one go: the port it told the hub is nobody's until then."""
+            """Join and start at once: the registered port is not reserved until the start."""
             directory = cell_directory(state_dir, name)
             async with turns:
                 if name in left or not _has_joined(directory):
                     await _join(environment, hub, connection, state_dir, name)
-                await _ensure_running(directory, wishes)
+                await _ensure_running(directory, options)
 
         await asyncio.gather(*map(ensure_cell, names))
         merge_cells(state_dir)
@@ -110,14 +116,14 @@ async def start_processes(
     return Started(running, tuple(name for name in left if name not in names))
 
 
-def _usual_cells(state_dir: Path, left: Sequence[str]) -> list[str]:
-    """The ones there were, but for those that have left; at first the usual ones."""
+def _default_cells(state_dir: Path, left: Sequence[str]) -> list[str]:
+    """Return the cells of the previous start without those that left; else the default cells."""
     known = [path.name for path in cell_directories(state_dir)]
-    return [name for name in known if name not in left] if known else list(USUAL)
+    return [name for name in known if name not in left] if known else list(DEFAULT_CELLS)
 
 
 def cells_that_left(state_dir: Path, members: Sequence[str]) -> list[str]:
-    """Those that have joined once, and are no members of the hub any more."""
+    """Return the cells that joined once and are no longer members of the hub."""
     joined = [path.name for path in cell_directories(state_dir) if _has_joined(path)]
     return [name for name in joined if name not in members]
 
@@ -133,13 +139,13 @@ def cell_directory(state_dir: Path, name: str) -> Path:
     return state_dir / CELLS_DIRECTORY / name
 
 
-def cell_command(directory: Path, wishes: UpOptions) -> list[str]:
+def cell_command(directory: Path, options: UpOptions) -> list[str]:
     start = [sys.executable, "-P", "-m", "datum_compute.app.cell_server"]
-    engine = ["--engine", wishes.engine] if wishes.engine else []
-    return [*start, "--state-dir", str(directory), "--driver", wishes.driver, *engine]
+    engine = ["--engine", options.engine] if options.engine else []
+    return [*start, "--state-dir", str(directory), "--driver", options.driver, *engine]
 
 
-async def stop_cells(state_dir: Path) -> list[Running]:
+async def stop_cells(state_dir: Path) -> list[LocalProcess]:
     stopped = await asyncio.gather(*map(stop, cell_directories(state_dir)))
     return [running for running in stopped if running is not None]
 
@@ -159,13 +165,13 @@ async def _join(
     await join(joining, environment.open_transport, datetime.fromtimestamp(now, UTC))
 
 
-async def _ensure_running(directory: Path, wishes: UpOptions) -> None:
+async def _ensure_running(directory: Path, options: UpOptions) -> None:
     if find_running(directory) is None:
-        await start_detached(cell_command(directory, wishes), directory)
+        await start_detached(cell_command(directory, options), directory)
 
 
-def _is_heard_or_leaving(cluster: Cluster | None) -> bool:
-    """One that leaves, or has left meanwhile, is not waited for."""
+def _is_ready_or_leaving(cluster: Cluster | None) -> bool:
+    """A cell that leaves, or has left in the meantime, does not become Ready."""
     if cluster is None or cluster.is_terminating:
         return True
     return is_true(cluster.status.conditions, "Ready")
@@ -173,6 +179,6 @@ def _is_heard_or_leaving(cluster: Cluster | None) -> bool:
 
 async def _wait_for(hub: Client, name: str) -> None:
     try:
-        await hub.wait(CLUSTER, Ref("", name), _is_heard_or_leaving, timeout_s=READY_S)
+        await hub.wait(CLUSTER, Ref("", name), _is_ready_or_leaving, timeout_s=READY_S)
     except TimeoutError:
-        raise TimedOutError(f"Cell {name} does not answer the hub after {READY_S:.0f} s.") from None
+        raise TimedOutError(f"Cell {name} is not ready after {READY_S:.0f} s.") from None

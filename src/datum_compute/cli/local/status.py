@@ -1,4 +1,4 @@
-"""``local status``: what runs of the local platform and how it is, plane by plane."""
+"""``local status``: the state of the local platform, plane by plane."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import MissingError
 from datum_compute.cli.local.chaos import described, read_troubles
 from datum_compute.cli.local.options import state_dir_option
-from datum_compute.cli.local.platform import Running, find_running, is_ready, stands_still
+from datum_compute.cli.local.platform import LocalProcess, find_running, is_ready, is_suspended
 from datum_compute.cli.local.processes import cell_directories
 from datum_compute.cli.options import output_option
 from datum_compute.cli.render.output import Output, build_output
@@ -35,7 +35,7 @@ from datum_compute.client.transport.interface import Timeouts
 
 _ENGINE_S = 20
 ANSWERS, SILENT, UNKNOWN = "answers", "silent", "unknown"
-_UNTOLD = (OSError, ValueError, KubeconfigError, Unreachable, ApiError)
+_READ_ERRORS = (OSError, ValueError, KubeconfigError, Unreachable, ApiError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class PlaneHealth:
 
 @dataclass(frozen=True, slots=True)
 class PlatformHealth:
-    """As far as the platform can be asked; without planes it could not."""
+    """The state of the platform. ``planes`` is empty if it could not be read."""
 
     ready: bool
     version: str = ""
@@ -55,13 +55,13 @@ class PlatformHealth:
     drivers: tuple[ReportedDriver, ...] = ()
 
 
-@click.command("status", short_help="Show what runs, and how it is.")
+@click.command("status", short_help="Show the state of the local platform.")
 @state_dir_option
 @output_option("table", "json")
 @click.pass_obj
 def local_status(environment: CliEnvironment, state_dir: Path, output_format: str) -> None:
-    """Show what runs of the platform and how it is: planes, cells, port, state, versions; exit code
-    3 if it does not run.
+    """Show the state of the platform: planes, cells, port, directory and versions. The exit code
+    is 3 if it does not run.
 
     \b
     Example:
@@ -83,28 +83,28 @@ def local_status(environment: CliEnvironment, state_dir: Path, output_format: st
         )
 
 
-async def observe(state_dir: Path, running: Running, now_s: float) -> PlatformHealth:
+async def observe(state_dir: Path, running: LocalProcess, now_s: float) -> PlatformHealth:
     if not await is_ready(state_dir, running):
         return PlatformHealth(ready=False)
     try:
         connection = connection_of(load_kubeconfig([state_dir / "kubeconfig"]), HUB)
         authority, timeouts = (state_dir / "ca.crt").read_bytes(), Timeouts(connect_s=2, read_s=2)
         async with Http1Transport(running.url, ca_pem=authority, timeouts=timeouts) as transport:
-            told = decode((await transport.send(Request("GET", "/version"))).body)
+            version = decode((await transport.send(Request("GET", "/version"))).body)
             planes = await _planes(state_dir, build_client(connection, transport), now_s)
-    except _UNTOLD:
-        return PlatformHealth(ready=True)  # and no more can be said
+    except _READ_ERRORS:
+        return PlatformHealth(ready=True)
     try:
         drivers = await _drivers(state_dir, running, authority)
-    except _UNTOLD:
+    except _READ_ERRORS:
         drivers = ()
-    return PlatformHealth(True, str(told.get("gitVersion", "")), planes, drivers)
+    return PlatformHealth(True, str(version.get("gitVersion", "")), planes, drivers)
 
 
 async def _drivers(
-    state_dir: Path, running: Running, authority: bytes
+    state_dir: Path, running: LocalProcess, authority: bytes
 ) -> tuple[ReportedDriver, ...]:
-    """As they are told in the project that is the current one; an engine is given some time."""
+    """Read the drivers from the current project; a container engine may respond slowly."""
     connection = connection_of(load_kubeconfig([state_dir / "kubeconfig"]))
     timeouts = Timeouts(connect_s=2, read_s=_ENGINE_S)
     async with Http1Transport(running.url, ca_pem=authority, timeouts=timeouts) as transport:
@@ -113,19 +113,19 @@ async def _drivers(
 
 
 async def _planes(state_dir: Path, hub: Client, now_s: float) -> tuple[PlaneHealth, ...]:
-    """Every plane that has a context, and every cell that the hub knows."""
+    """Return every plane that has a context, and every cell of the hub."""
     troubles = read_troubles(state_dir)
     lasting = {plane: trouble for plane, trouble in troubles.items() if trouble.lasts(now_s)}
     broken = {plane: described(trouble, now_s) for plane, trouble in lasting.items()}
     cut = {plane for plane, trouble in lasting.items() if trouble.kind != "slow"}
-    told = {cell_plane(c.metadata.name): c for c in (await hub.list(CLUSTER)).items}
+    cells = {cell_plane(c.metadata.name): c for c in (await hub.list(CLUSTER)).items}
     found = [
         PlaneHealth(name, ANSWERS, broken.get(name, ""))
         for name in _contexts(state_dir)
         if plane_role(name) != "cell"
     ]
     stuck = {cell_plane(d.name): why for d in cell_directories(state_dir) if (why := _stuck(d))}
-    for name, cluster in sorted(told.items()):
+    for name, cluster in sorted(cells.items()):
         health, why = _cell_health(cluster, stuck.get(name, ""), is_cut=name in cut)
         detail = "; ".join(filter(None, (why, broken.get(name, ""))))
         found.append(PlaneHealth(name, health, detail))
@@ -133,21 +133,24 @@ async def _planes(state_dir: Path, hub: Client, now_s: float) -> tuple[PlaneHeal
 
 
 def _stuck(directory: Path) -> str:
-    """What keeps the process of a cell from answering; empty if nothing does."""
+    """Return why the process of a cell does not respond; empty if it does."""
     running = find_running(directory)
     if running is None:
         return "its process does not run"
-    return "its process stands still" if stands_still(running) else ""
+    return "its process is suspended" if is_suspended(running) else ""
 
 
 def _cell_health(cluster: Cluster, stuck: str, *, is_cut: bool = False) -> tuple[str, str]:
-    """The hub believes a cell for a while, and workloads with it; here it is seen at once that its
-    process is stuck, or that it is cut off on purpose."""
+    """Return health and detail of a cell.
+
+    The hub keeps a cell Ready for a grace period; a suspended process or a fault injected by
+    ``chaos`` is visible here at once.
+    """
     ready = find_condition(cluster.status.conditions, "Ready")
     if ready is not None and ready.status != TRUE:
         return SILENT, "; ".join(filter(None, (f"since {ready.last_transition_time}", stuck)))
     if stuck or is_cut:
-        return SILENT, "; ".join(filter(None, (stuck, "the hub waits a while for it")))
+        return SILENT, "; ".join(filter(None, (stuck, "the hub still waits for it")))
     return (UNKNOWN if ready is None else ANSWERS), ""
 
 
@@ -156,7 +159,9 @@ def _contexts(state_dir: Path) -> list[Any]:
     return sorted(name for name in names if not name.startswith("operator/"))
 
 
-def _as_json(state_dir: Path, running: Running | None, health: PlatformHealth) -> dict[str, Any]:
+def _as_json(
+    state_dir: Path, running: LocalProcess | None, health: PlatformHealth
+) -> dict[str, Any]:
     return {
         "running": running is not None,
         "ready": health.ready,
@@ -169,8 +174,8 @@ def _as_json(state_dir: Path, running: Running | None, health: PlatformHealth) -
     }
 
 
-def _show(output: Output, state_dir: Path, running: Running, health: PlatformHealth) -> None:
-    state = "is running" if health.ready else "is starting, or does not answer,"
+def _show(output: Output, state_dir: Path, running: LocalProcess, health: PlatformHealth) -> None:
+    state = "is running" if health.ready else "is starting or does not respond"
     output.data(f"The platform in {state_dir} {state} at {running.url} (pid {running.pid}).")
     if not health.planes:
         return

@@ -24,11 +24,11 @@ from datum_compute.cli.errors import MissingError, UsageError
 from datum_compute.cli.local.backup import backup, restore_backup
 from datum_compute.cli.local.chaos import chaos
 from datum_compute.cli.local.migrate import export_platform
-from datum_compute.cli.local.options import UpOptions, check_wishes
+from datum_compute.cli.local.options import UpOptions, check_option_conflicts
 from datum_compute.cli.local.options import state_dir_option as _state_dir_option
 from datum_compute.cli.local.platform import (
-    LogReader,
-    Running,
+    LocalProcess,
+    LogFileReader,
     find_running,
     holds_a_platform,
     log_file,
@@ -43,13 +43,13 @@ from datum_compute.cli.local.processes import (
     Started,
     cell_directories,
     cell_directory,
+    should_use_processes,
     start_processes,
     stop_cells,
-    wants_processes,
 )
 from datum_compute.cli.local.status import local_status, observe
 from datum_compute.cli.options import yes_option
-from datum_compute.cli.render.output import build_output, render_count
+from datum_compute.cli.render.output import build_output
 from datum_compute.cli.render.prompt import confirm
 
 _LOOK_EVERY_S = 0.2
@@ -77,33 +77,35 @@ def local(ctx: click.Context) -> None:
     type=click.IntRange(0, 65535),
     default=0,
     show_default=True,
-    help="Port to listen on; 0 is the one last used, or any free one.",
+    help="Port to listen on. 0 selects the previous port, or any free port.",
 )
 @click.option(
     "--driver",
     type=click.Choice(["auto", "containers", "simulated"]),
     default="auto",
     show_default=True,
-    help="What runs the instances; auto: as last time, else containers if an engine answers.",
+    help="Driver that runs instances. auto: the previous one, else containers if an engine runs.",
 )
 @click.option(
     "--engine",
     default="",
     metavar="SOCKET",
-    help="Socket of podman or Docker.  [default: the first of the usual ones that answers]",
+    help="Socket of podman or Docker.  [default: the first default socket that responds]",
 )
 @click.option(
     "--cells",
     default="",
     metavar="NAME,...",
     callback=lambda _ctx, _param, value: _parse_cells(value),
-    help="A cell for each city.  [default: the ones last used, or dfw,iad,lhr,syd]",
+    help="Cells to run, one per city.  [default: the previous cells, or dfw,iad,lhr,syd]",
 )
-@click.option("--detach", is_flag=True, help="Return when the platform is ready.")
+@click.option(
+    "--detach", is_flag=True, help="Run in the background; return when the platform is ready."
+)
 @click.option(
     "--processes/--no-processes",
     default=None,
-    help="A process for each cell, which joins as on a machine of its own.  [default: as last]",
+    help="Run each cell in its own process, as on several machines.  [default: as before]",
 )
 @click.pass_obj
 def up(
@@ -116,43 +118,45 @@ def up(
     detach: bool,
     processes: bool | None,
 ) -> None:
-    """Start the platform, in the foreground unless told otherwise.
+    """Start the platform in the foreground, or in the background with --detach.
 
-    A cell that an earlier run had and this one leaves out counts as unreachable. A platform that
-    runs already stays as it is; flags that ask for something else are refused.
+    A cell of the previous run that --cells leaves out becomes unreachable. If the platform runs
+    already with other options, the command fails and changes nothing.
 
     \b
     Example:
       datumctl compute local up --cells=dfw,lhr --detach
     """
     if engine and driver == "simulated":
-        raise UsageError("--engine is for containers, and --driver=simulated has none.")
+        raise UsageError(
+            "--engine has no effect with --driver=simulated.", "Leave out one of them."
+        )
     prepare_state_dir(state_dir)
-    wishes = UpOptions(port, driver, engine, cells)
-    if wants_processes(state_dir, processes):
-        check_wishes(environment, state_dir, wishes, cell_directories(state_dir))
-        _up_in_processes(environment, state_dir, wishes, detach=detach)
+    options = UpOptions(port, driver, engine, cells)
+    if should_use_processes(environment, state_dir, processes):
+        check_option_conflicts(environment, state_dir, options, cell_directories(state_dir))
+        _up_in_processes(environment, state_dir, options, detach=detach)
         return
-    check_wishes(environment, state_dir, wishes)
+    check_option_conflicts(environment, state_dir, options)
     running = find_running(state_dir)
     if running is not None:
         run_loop(wait_ready(state_dir, running, timeout_s=30))
-        _say_running(environment, state_dir, running, "is running already")
+        _print_running(environment, state_dir, running, "is running already")
         return
     command = server_command(state_dir, port=port, driver=driver, engine=engine, cells=cells)
     if not detach:
         build_output(environment).note("Starting the platform; Ctrl-C stops it.")
         os.execv(command[0], command)  # noqa: S606 - becomes the server, no shell in between
-    _say_starting(environment, state_dir)
+    _print_starting(environment, state_dir)
     running = run_loop(start_detached(command, state_dir))
-    _say_running(environment, state_dir, running, "is running")
+    _print_running(environment, state_dir, running, "is running")
 
 
 @local.command()
 @_state_dir_option
 @click.pass_obj
 def down(environment: CliEnvironment, state_dir: Path) -> None:
-    """Stop the platform; what it knows stays in its state directory.
+    """Stop the platform. Its state directory is kept.
 
     \b
     Example:
@@ -162,20 +166,22 @@ def down(environment: CliEnvironment, state_dir: Path) -> None:
     stopped = run_loop(stop(state_dir))
     what = f"was stopped (pid {stopped.pid})" if stopped else "is not running"
     if cells:
-        what += f", with {render_count(len(cells), 'cell')} in processes of their own"
+        what += f"; cells stopped: {len(cells)}"
     build_output(environment).data(f"The platform in {state_dir} {what}.")
 
 
 @local.command("logs")
 @_state_dir_option
-@click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
-@click.option("--tail", type=click.IntRange(0), default=100, show_default=True, help="Last lines.")
-@click.option("--cell", default="", metavar="NAME", help="Of a cell with its own process.")
+@click.option("-f", "--follow", is_flag=True, help="Print new lines until Ctrl-C.")
+@click.option(
+    "--tail", type=click.IntRange(0), default=100, show_default=True, help="Number of last lines."
+)
+@click.option("--cell", default="", metavar="NAME", help="Log of a cell that has its own process.")
 @click.pass_obj
 def local_logs(
     environment: CliEnvironment, state_dir: Path, follow: bool, tail: int, cell: str
 ) -> None:
-    """Show what the platform itself says, as opposed to the instances.
+    """Show the log of the platform itself. The command logs shows the logs of instances.
 
     \b
     Example:
@@ -185,10 +191,10 @@ def local_logs(
     log = log_file(state_dir)
     if not log.is_file():
         raise MissingError(
-            f"There is no log in {state_dir}; only a platform started with --detach writes one.",
+            f"There is no log in {state_dir}: only a platform started with --detach writes one.",
             f"Start it: {environment.command('local', 'up', '--detach')}",
         )
-    output, reader = build_output(environment), LogReader(log)
+    output, reader = build_output(environment), LogFileReader(log)
     for line in reader.added()[-tail or sys.maxsize :]:
         output.data(line)
     while follow:
@@ -203,9 +209,9 @@ def local_logs(
 @yes_option
 @click.pass_obj
 def reset(environment: CliEnvironment, state_dir: Path, yes: bool) -> None:
-    """Stop the platform and delete everything it knows: workloads, history, certificates, tokens.
+    """Stop the platform and delete its state: workloads, history, certificates, tokens.
 
-    Every other file in the directory stays.
+    Other files in the directory are kept.
 
     \b
     Example:
@@ -226,13 +232,13 @@ def reset(environment: CliEnvironment, state_dir: Path, yes: bool) -> None:
 
 
 def _up_in_processes(
-    environment: CliEnvironment, state_dir: Path, wishes: UpOptions, *, detach: bool
+    environment: CliEnvironment, state_dir: Path, options: UpOptions, *, detach: bool
 ) -> None:
-    """Nothing is gained by becoming one of many: in the foreground we wait, and stop them all."""
-    _say_starting(environment, state_dir)
-    started = run_loop(start_processes(environment, state_dir, wishes))
-    _say_running(environment, state_dir, started.running, "is running")
-    _say_left(environment, state_dir, started)
+    """Start all processes. In the foreground, wait for Ctrl-C and then stop them."""
+    _print_starting(environment, state_dir)
+    started = run_loop(start_processes(environment, state_dir, options))
+    _print_running(environment, state_dir, started.running, "is running")
+    _print_not_started(environment, state_dir, started)
     if detach:
         return
     build_output(environment).note("Ctrl-C stops it.")
@@ -244,13 +250,13 @@ def _up_in_processes(
         run_loop(stop(state_dir))
 
 
-def _say_left(environment: CliEnvironment, state_dir: Path, started: Started) -> None:
+def _print_not_started(environment: CliEnvironment, state_dir: Path, started: Started) -> None:
     if not started.left:
         return
     every = ",".join(path.name for path in cell_directories(state_dir))
     again = environment.command("local", "up", f"--cells={every}", "--detach")
     output = build_output(environment)
-    output.note(f"Not started, for having left the platform: {', '.join(started.left)}.")
+    output.note(f"Not started, because they left the platform: {', '.join(started.left)}.")
     output.note(f"Join again:    {again}")
 
 
@@ -258,18 +264,22 @@ def _parse_cells(text: str) -> str:
     names = [name.strip().lower() for name in text.split(",")] if text else []
     for name in names:
         if not _CELL.fullmatch(name):
-            raise UsageError(f"{name!r} cannot be the name of a cell.", "Write --cells=dfw,iad.")
+            raise UsageError(
+                f"{name!r} is not a valid name of a cell.", "Write for example --cells=dfw,iad."
+            )
     if len(set(names)) != len(names):
         raise UsageError("--cells names a cell twice.")
     return ",".join(names)
 
 
-def _say_starting(environment: CliEnvironment, state_dir: Path) -> None:
-    """So that nobody takes the silence of a slow machine for the end."""
+def _print_starting(environment: CliEnvironment, state_dir: Path) -> None:
+    # Without this line, a slow start looks like a command that hangs.
     build_output(environment).note(f"Starting the platform in {state_dir} ...")
 
 
-def _say_running(environment: CliEnvironment, state_dir: Path, running: Running, what: str) -> None:
+def _print_running(
+    environment: CliEnvironment, state_dir: Path, running: LocalProcess, what: str
+) -> None:
     output = build_output(environment)
     kubeconfig = str(state_dir / "kubeconfig")
     output.data(f"The platform {what} at {running.url} (pid {running.pid}).")
@@ -283,12 +293,12 @@ def _say_running(environment: CliEnvironment, state_dir: Path, running: Running,
     ):
         output.data(sentence)
     output.note(f"Deploy to it:  {deploy}")
-    output.note(f"Look inside:   kubectl --kubeconfig={shlex.quote(kubeconfig)} get workloads")
+    output.note(f"Use kubectl:   kubectl --kubeconfig={shlex.quote(kubeconfig)} get workloads")
     output.note(f"Stop it:       {environment.command('local', 'down')}")
 
 
 def _is_found_by_default(environment: CliEnvironment, state_dir: Path) -> bool:
-    """Whether other verbs come to this platform without being told."""
+    """Return True if other commands use this platform without further flags."""
     elsewhere = (API_HOST, CREDENTIALS_HELPER, KUBECONFIG)
     is_default = state_dir == default_state_dir(environment).resolve()
     return is_default and not any(environment.environ.get(name) for name in elsewhere)

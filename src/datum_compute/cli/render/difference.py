@@ -16,7 +16,7 @@ class TroubleError(UsageError):
 
 
 @contextmanager
-def errors_above_1() -> Iterator[None]:
+def shift_exit_code() -> Iterator[None]:
     try:
         yield
     except UsageError as error:

@@ -1,6 +1,6 @@
-"""The plain words for how things are: one table for every command that shows them.
+"""The health of workloads and instances in one word, for all commands.
 
-"Available" is said of what serves or would at once; nothing here claims that a process runs.
+"Available" means that an instance accepts connections, also if a connection first has to wake it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OWN_WORDS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """One word, and what the platform says about it."""
+    """One word, with reason and message of the condition that explains it."""
 
     word: str
     reason: str = ""
@@ -64,7 +64,7 @@ def workload_health(workload: Workload) -> Health:
 
 
 def instance_health(instance: Instance) -> Health:
-    """Available, Starting, Stopping, Failed, Pending or Unknown, with the reason that speaks."""
+    """Available, Starting, Stopping, Failed, Pending or Unknown, with the reason."""
     ready = find_condition(instance.status.conditions, READY)
     if instance.is_terminating:
         return Health("Stopping")
@@ -76,7 +76,7 @@ def instance_health(instance: Instance) -> Health:
 
 
 def _available(instance: Instance) -> Health:
-    """One that sleeps serves as well; that it sleeps is said beside."""
+    """Return Available; with the reason if the instance sleeps."""
     available = find_condition(instance.status.conditions, AVAILABLE)
     if available is None or available.reason != Reason.ASLEEP:
         return Health("Available")
@@ -92,30 +92,30 @@ def _word(ready: Condition) -> str:
 
 
 def short_text(health: Health) -> str:
-    """``Failed (image unavailable)``: the word, and the reason where it says more."""
+    """Return ``Failed (image unavailable)``: the word, and the reason if it adds information."""
     if health.word in ("Starting", "Stopping") or not health.reason:
         return health.word
     if health.reason == health.word:
         return health.word
-    return f"{health.word} ({humanized(health.reason)})"
+    return f"{health.word} ({humanize_reason(health.reason)})"
 
 
-def humanized(reason: str) -> str:
-    """``QuotaExceeded`` -> ``quota exceeded``; words in capitals stay as they are."""
+def humanize_reason(reason: str) -> str:
+    """Return ``quota exceeded`` for ``QuotaExceeded``; acronyms stay in capitals."""
     if not reason:
         return ""
     words = (word if word.isupper() else word.lower() for word in _HUMP.split(reason))
     return _OWN_WORDS.get(reason) or " ".join(words)
 
 
-def as_of(health: Health, now: float) -> str:
-    """How old the news is, where it is: ``as of 40s ago`` for what a silent cell said last."""
-    since = silent_since(health.reason, health.message)
+def format_age_note(health: Health, now: float) -> str:
+    """Return ``as of 40s ago`` for the last report of an unreachable cell; otherwise nothing."""
+    since = unreachable_since(health.reason, health.message)
     return f"as of {render_age(now - parse_timestamp(since))} ago" if since else ""
 
 
-def silent_since(reason: str, message: str) -> str:
-    """When a silent cell was last heard, as the platform says it; empty if it is about no such."""
+def unreachable_since(reason: str, message: str) -> str:
+    """Return the time since which the cell is unreachable; empty for other reasons."""
     found = _SILENT_SINCE.search(message)
     if reason != Reason.CELL_UNREACHABLE or found is None:
         return ""
@@ -127,13 +127,13 @@ def silent_since(reason: str, message: str) -> str:
 
 
 def aged_text(health: Health, now: float) -> str:
-    """``short_text``, with the age of what it says where that is old."""
-    age = as_of(health, now)
+    """Return ``short_text``, with the age of the last report of an unreachable cell."""
+    age = format_age_note(health, now)
     return f"{short_text(health)}, {age}" if age else short_text(health)
 
 
-def tally(words: Sequence[str]) -> str:
-    """``2 Available, 1 Pending``: how often each word stands there, the good news first."""
+def count_by_status(words: Sequence[str]) -> str:
+    """Return ``2 Available, 1 Pending``, the healthy ones first."""
     order = ("Available", "Degraded", "Starting", "Pending", "Stopping", "Terminating")
     seen = sorted(set(words), key=lambda word: (order.index(word) if word in order else 99, word))
     return ", ".join(f"{words.count(word)} {word}" for word in seen)

@@ -1,7 +1,7 @@
-"""How every list is printed: one description of its columns, one of its document, all formats.
+"""Prints lists and documents in every format, from one description of columns and fields.
 
-Data goes to stdout, the line of counts below a table to stderr, so that a pipe sees rows only.
-Filters are applied before a listing is made; hence they hold for every format.
+Data goes to stdout, and the summary below a table to stderr, so that a pipe contains only rows.
+Filters are applied before, so that they apply to every format.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _JSONPATH = "jsonpath="
 
 
 @dataclass(frozen=True, slots=True)
-class Column(Generic[T]):
+class ListColumn(Generic[T]):
     heading: str
     value: Callable[[T], object]
     wide: bool = False  # only in the formats wide and csv
@@ -36,17 +36,17 @@ class Column(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
-    """``noun`` is what ``-o name`` puts before the slash."""
+    """``noun`` is the type in the output of ``-o name``, before the slash."""
 
     noun: str
-    columns: Sequence[Column[T]]
+    columns: Sequence[ListColumn[T]]
     document: Callable[[T], JsonObject]
     name: Callable[[T], str]
 
 
 def with_namespace(listing: Listing[T], namespace: Callable[[T], str]) -> Listing[T]:
-    """The same for what lies in many namespaces: each says in which."""
-    column: Column[T] = Column("NAMESPACE", namespace)
+    """Return the listing with a column for the namespace."""
+    column: ListColumn[T] = ListColumn("NAMESPACE", namespace)
     return replace(listing, columns=(column, *listing.columns))
 
 
@@ -66,8 +66,8 @@ class _Format(click.ParamType[str]):
 
 
 def list_options(command: F) -> F:
-    """``-o`` and ``--no-headers``, as every list has them."""
-    command = click.option("--no-headers", is_flag=True, help="Leave the headings out.")(command)
+    """Add ``-o`` and ``--no-headers``, the options of all lists."""
+    command = click.option("--no-headers", is_flag=True, help="Omit the headings.")(command)
     return read_options(command)
 
 
@@ -81,7 +81,7 @@ def print_listing(
     footer: str = "",
     beside: JsonObject | None = None,
 ) -> None:
-    """``footer`` goes below a table, ``beside`` beside the items of a document."""
+    """Print a list: ``footer`` below a table, ``beside`` next to the items of a document."""
     whole = {**_documents(listing, rows), **(beside or {})}
     match output_format:
         case "json":
@@ -126,7 +126,7 @@ def _csv(listing: Listing[T], rows: Sequence[T], headers: bool) -> str:
 
 
 def _cell(value: object) -> str:
-    """A cell that a spreadsheet does not take for a formula."""
+    """Escape a cell that a spreadsheet would treat as a formula."""
     text = one_line(str(value))
     return f"'{text}" if text[:1] in ("=", "+", "@") else text
 
@@ -137,7 +137,7 @@ def _print_lines(output: Output, lines: Sequence[str]) -> None:
 
 
 def _path(text: str) -> str:
-    """kubectl's braces may stand around the path."""
+    """Return the path without the optional braces of kubectl."""
     path = text.removeprefix(_JSONPATH)
     if path.startswith("{") and path.endswith("}"):
         path = path[1:-1]
@@ -145,14 +145,14 @@ def _path(text: str) -> str:
 
 
 def read_options(command: F) -> F:
-    """``-o``, as every command has it that shows one thing."""
+    """Add ``-o``, the option of all commands that show one object."""
     return click.option(
         *("-o", "--output", "output_format"),
         type=_Format(),
         default="table",
         show_default=True,
         metavar="FORMAT",
-        help=f"One of {', '.join(FORMATS)}, {_JSONPATH}PATH.",
+        help=f"Output format: {', '.join(FORMATS)} or {_JSONPATH}PATH.",
     )(command)
 
 
@@ -163,9 +163,11 @@ def print_document(
     lines: Sequence[tuple[str, str]] | Callable[[], None],
     name: str,
 ) -> None:
-    """One thing in every format. ``document`` is only made where it is shown; ``lines`` are titles
-    with texts (empty ones are left out), or a function that prints it for people; ``name`` is what
-    ``-o name`` answers."""
+    """Print one object.
+
+    ``document`` is only called if a format prints it. ``lines`` are titles with texts (empty
+    texts are omitted), or a function that prints a table. ``name`` is the output of ``-o name``.
+    """
     match output_format:
         case "json":
             output.json(document())
@@ -185,7 +187,7 @@ def print_document(
 
 
 def _found_text(document: JsonObject, path: str) -> str:
-    """All that a path leads to, apart by spaces; ``[*]`` leads to every item of a list."""
+    """Return the values of a path, separated by spaces; ``[*]`` selects every item of a list."""
     first, *others = path.split("[*]")
     found = [value_at(document, first)]
     for step in others:
@@ -200,14 +202,14 @@ def _one_text(value: object) -> str:
 
 def print_fields(output: Output, lines: Sequence[tuple[str, str]]) -> None:
     """Titles and texts in two columns."""
-    told = [(title, text) for title, text in lines if text]
-    width = max((len(title) for title, _ in told), default=0) + 1
-    for title, text in told:
+    shown = [(title, text) for title, text in lines if text]
+    width = max((len(title) for title, _ in shown), default=0) + 1
+    for title, text in shown:
         output.data(f"{title + ':':<{width}}  {text}")
 
 
 def _document_csv(document: JsonObject) -> str:
-    """A line for each field that is no list or object of its own."""
+    """Return a line for each field that is not a list or an object."""
     sink = io.StringIO()
     writer = csv.writer(sink, lineterminator="\n")
     writer.writerow(("FIELD", "VALUE"))

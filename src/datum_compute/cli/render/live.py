@@ -23,9 +23,12 @@ BAR = 20
 
 @dataclass(slots=True)
 class LiveBlock:
-    """Lines are cut to the terminal, whose width is asked for at every drawing: a line that wraps
-    would make the count of lines wrong. A window that became narrower has wrapped what was drawn
-    before; so the way back is counted in its width."""
+    """Draws lines in place.
+
+    Lines are cut to the width of the terminal, which is read for each drawing, because a line that
+    wraps would make the count of lines wrong. A window that became narrower has wrapped the lines
+    drawn before, so the cursor moves back by the rows that they occupy at the new width.
+    """
 
     stream: TextIO
     columns: Callable[[], int]
@@ -40,7 +43,7 @@ class LiveBlock:
         self.drawn = tuple(len(line) for line in shown)
 
     def leave(self) -> None:
-        """What was drawn stays; the next block begins below it."""
+        """Keep the lines; the next drawing starts below them."""
         self.drawn = ()
 
     def clear(self) -> None:
@@ -58,9 +61,9 @@ def render_bar(done: int, total: int, width: int = BAR) -> str:
     return "\N{FULL BLOCK}" * full + "\N{LIGHT SHADE}" * (width - full)
 
 
-# --- How a rollout is shown while it is waited for
-# On a terminal a table with bars that is drawn again in place; otherwise lines that are only ever
-# added, each when it changes; with ``-o json`` the same as events.
+# --- Progress of a rollout
+# On a terminal a table with bars that is drawn in place; otherwise a new line for each change; with
+# ``-o json`` the same changes as events.
 
 
 _BAR_WIDTH = 12
@@ -74,7 +77,7 @@ class RolloutView:
     _printed: dict[Place | None, str] = field(default_factory=dict)
 
     def show(self, progress: Progress, generation: int, elapsed_s: float) -> None:
-        """Before the platform has looked, the cities can only tell of the past."""
+        """Show the cities, or a waiting line until the platform has observed the generation."""
         waiting = "" if progress.observed else _waiting_text(generation)
         if self.live is not None:
             self.live.draw(_live_lines(self.name, progress, waiting, elapsed_s))
@@ -89,8 +92,8 @@ class RolloutView:
             self.session.emit_event("waiting", waiting, generation=generation)
         self._printed = lines
 
-    def say(self, event: str, text: str, *, color: str = "", **fields: object) -> None:
-        """A line that stays, above what is drawn."""
+    def print_event(self, event: str, text: str, *, color: str = "", **fields: object) -> None:
+        """Print a line that stays, above the block."""
         if self.live is not None:
             self.live.clear()
         self.session.emit_event(event, text, color=color, **fields)
@@ -109,7 +112,7 @@ def build_view(session: Session, name: str) -> RolloutView:
 
 
 def _waiting_text(generation: int) -> str:
-    return f"Waiting for the platform to take up generation {generation}"
+    return f"Waiting for the platform to observe generation {generation}"
 
 
 def _live_lines(name: str, progress: Progress, waiting: str, elapsed_s: float) -> list[str]:
@@ -143,7 +146,7 @@ def render_place_line(progress: PlaceProgress) -> str:
         line += f", {progress.available}/{progress.desired} available"
     surplus = progress.replicas - progress.desired
     if surplus > 0:
-        line += f", {surplus} to go"
+        line += f", {surplus} to be removed"
     cause = _cause_text(progress)
     return f"{line}; {cause}" if cause else line
 

@@ -1,9 +1,8 @@
-"""Prints: data to stdout, notes to stderr, tables, ages.
+"""Prints data to stdout and notes to stderr; renders tables and ages.
 
-Rules it keeps: text from outside never reaches the terminal with control characters in it;
-colour only on a terminal and without NO_COLOR; columns are left aligned with a gap of three, and
-cut to the width of a terminal (never of a pipe, which may want all of it); what a stream cannot
-encode is replaced, never a crash.
+Control characters are removed from all text. Colors are used only on a terminal and without
+NO_COLOR. Table columns are left aligned with a gap of three, and cut to the width of a terminal,
+but not in a pipe. Characters that a stream cannot encode are replaced.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from datum_compute.cli.environment import CliEnvironment
 
 COLORS = {"red": "31", "green": "32", "yellow": "33"}
 _GAP = 3
-# Of the same length, so that columns stay where they are.
+# Replacements of the same length, so that columns stay aligned.
 _ASCII = {"\N{HORIZONTAL ELLIPSIS}": "~", "\N{FULL BLOCK}": "#", "\N{LIGHT SHADE}": "."}
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -70,9 +69,9 @@ def build_output(environment: CliEnvironment) -> Output:
 
 
 def cleaned(text: str) -> str:
-    """The text without what a terminal would obey; line breaks stay."""
+    """Return the text without control characters, except line breaks."""
     if text.replace("\n", "").isprintable():
-        return text  # nearly all there ever is, and the quick way to know
+        return text  # the common case, checked quickly
     return "".join(
         c
         for c in text.replace("\t", " ")
@@ -97,7 +96,7 @@ def one_line(text: str) -> str:
 
 
 def render_json(value: Any) -> str:
-    """ASCII only: whatever a terminal might obey comes out as an escape."""
+    """Return indented JSON in ASCII: control characters are escaped."""
     return json.dumps(value, indent=2, ensure_ascii=True)
 
 
@@ -116,8 +115,11 @@ def render_table(
 
 
 def fitted(natural: Sequence[int], headings: Sequence[str], width: int) -> tuple[list[int], int]:
-    """Widths and a gap that fit, if that can be: the widest column gives way first, the first one
-    (a name that somebody may want to copy) last, none below its heading; then the gap."""
+    """Return column widths and a gap that fit the width, if possible.
+
+    The widest column is cut first and the first column, which is a name to copy, last. No column
+    becomes narrower than its heading. The gap is reduced only if that does not suffice.
+    """
     least = [min(size, max(len(head), 4)) for size, head in zip(natural, headings, strict=True)]
     gaps = len(natural) - 1
     gap = next((g for g in range(_GAP, 1, -1) if sum(least) + g * gaps <= width), 1)
@@ -163,7 +165,7 @@ def _print(stream: TextIO, text: str) -> None:
 
 
 def encodable(stream: TextIO, text: str) -> str:
-    """The text in what the stream can show: our own marks have an ASCII form."""
+    """Return the text with replacements for characters that the stream cannot encode."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
         text.encode(encoding)

@@ -1,7 +1,7 @@
-"""Every question the command line asks, on stderr, with no as the safe answer.
+"""Prompts on stderr, with no as the default.
 
-Only what takes something away asks: destroy, and a deploy that removes something; a deploy asks on
-a terminal. Where nobody can answer, ``-y`` or ``--confirm NAME`` has to be on the command line.
+Commands that delete or remove something require confirmation. Without a terminal, they fail unless
+``-y`` or ``--confirm NAME`` is given.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import DeclinedError, UsageError
 from datum_compute.cli.render.output import cleaned
 
-NO_TERMINAL = "This needs a yes, and there is no terminal to ask on."
+NO_TERMINAL = "Confirmation required, but stdin is not a terminal."
 
 
 def confirm(environment: CliEnvironment, question: str, *, confirm_flag: str = "") -> None:
-    """Return on yes; raise on no, on end of input, and where nobody can answer."""
+    """Return after yes. Raise after no, at the end of input, and without a terminal."""
     if not environment.may_ask:
         instead = f"-y or {confirm_flag}" if confirm_flag else "-y"
-        raise UsageError(NO_TERMINAL, f"Pass {instead} to go ahead without asking.")
+        raise UsageError(NO_TERMINAL, f"Pass {instead} to skip the prompt.")
     while True:
-        match asked(environment, f"{question} [y/N] ").lower():
+        match read_answer(environment, f"{question} [y/N] ").lower():
             case "y" | "yes":
                 return
             case "n" | "no" | "":
                 raise DeclinedError("Declined; nothing was changed.")
             case _:
-                environment.stderr.write("Please answer yes or no.\n")
+                environment.stderr.write("Enter y or n.\n")
 
 
 def confirm_name(environment: CliEnvironment, question: str, name: str) -> None:
-    """As ``confirm``, for what would hurt most: only the name itself is a yes."""
+    """Require the name as confirmation, for a deletion that interrupts a service."""
     if not environment.may_ask:
-        hint = f"Pass --confirm={name} (or -y) to go ahead without asking."
+        hint = f"Pass --confirm={name} or -y to skip the prompt."
         raise UsageError(NO_TERMINAL, hint)
-    if asked(environment, f"{question} Type its name to go ahead: ") != name:
-        raise DeclinedError("That is not its name; nothing was changed.")
+    if read_answer(environment, f"{question} Type the name to confirm: ") != name:
+        raise DeclinedError("The name does not match; nothing was changed.")
 
 
 def check_confirmation(confirmed: str | None, name: str) -> bool:
-    """Whether ``--confirm`` was given; it must name what would be changed."""
+    """Return whether ``--confirm`` was given. Raise if it names another workload."""
     if confirmed is not None and confirmed != name:
-        raise UsageError(f"--confirm says {confirmed!r}, but this is about {name!r}.")
+        raise UsageError(f"--confirm={confirmed} does not match the workload {name!r}.")
     return confirmed is not None
 
 
@@ -53,18 +53,18 @@ def ask(
     default: str = "",
     problem: Callable[[str], str] = lambda _answer: "",
 ) -> str:
-    """A text; asked again while ``problem`` finds one with the answer."""
+    """Prompt for a text, until ``problem`` returns no problem with the answer."""
     while True:
         shown = f"{question} [{default}]: " if default else f"{question}: "
-        answer = asked(environment, shown) or default
-        wrong = problem(answer) if answer else "Please answer, or leave with Ctrl-C."
+        answer = read_answer(environment, shown) or default
+        wrong = problem(answer) if answer else "A value is required. Press Ctrl-C to cancel."
         if not wrong:
             return answer
         environment.stderr.write(cleaned(wrong) + "\n")
 
 
-def asked(environment: CliEnvironment, question: str) -> str:
-    """The answer without the space around it; the end of input is a no."""
+def read_answer(environment: CliEnvironment, question: str) -> str:
+    """Return the answer without surrounding space. Raise DeclinedError at the end of input."""
     environment.stderr.write(cleaned(question))
     environment.stderr.flush()
     line = _read_line(environment)
@@ -75,9 +75,9 @@ def asked(environment: CliEnvironment, question: str) -> str:
 
 
 def _read_line(environment: CliEnvironment) -> str:
-    """A line, or KeyboardInterrupt at Ctrl-C.
+    """Read a line, or raise KeyboardInterrupt at Ctrl-C.
 
-    The event loop turns Ctrl-C into the cancellation of a task, which would wait for the line.
+    The event loop would turn Ctrl-C into the cancellation of a task, which waits for the line.
     """
     replaced = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -1,4 +1,4 @@
-"""The terminal that a command was started on: its size, its raw mode, what is typed."""
+"""The terminal of a command: its size, raw mode and input."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ _PIECE = 32 * 1024
 
 @contextmanager
 def raw(stream: TextIO) -> Iterator[None]:
-    """Every key goes through as it is, Ctrl-C too, and so does what was typed before; put back
-    whatever happens."""
+    """Pass every key unchanged, including Ctrl-C and pending input. Restore the mode at the end."""
     descriptor = stream.fileno()
     before = termios.tcgetattr(descriptor)
     tty.setraw(descriptor, termios.TCSADRAIN)  # TCSAFLUSH would throw away what was typed
@@ -28,7 +27,7 @@ def raw(stream: TextIO) -> Iterator[None]:
 
 
 def size_of(stream: TextIO) -> tuple[int, int] | None:
-    """Columns and rows; None if it has none."""
+    """Return columns and rows; None if the stream has no size."""
     try:
         found = os.get_terminal_size(stream.fileno())
     except OSError:
@@ -37,7 +36,7 @@ def size_of(stream: TextIO) -> tuple[int, int] | None:
 
 
 @contextmanager
-def told_of_size(changed: Callable[[], None]) -> Iterator[None]:
+def on_resize(changed: Callable[[], None]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGWINCH, changed)
     try:
@@ -47,14 +46,16 @@ def told_of_size(changed: Callable[[], None]) -> Iterator[None]:
 
 
 async def bytes_of(stream: TextIO) -> AsyncGenerator[bytes, None]:
-    """What comes on it, until its end."""
+    """Yield the input until its end."""
     while data := await _piece(stream.fileno()):
         yield data
 
 
 async def _piece(descriptor: int) -> bytes:
-    """Read where the loop says that there is something, and only once: a terminal makes whoever
-    reads too often wait for the next key, and everything else with it."""
+    """Read once after the event loop reports input.
+
+    A second read would block the event loop until the next key.
+    """
     loop = asyncio.get_running_loop()
     found: asyncio.Future[bytes] = loop.create_future()
 
@@ -67,7 +68,7 @@ async def _piece(descriptor: int) -> bytes:
 
     try:
         loop.add_reader(descriptor, read)
-    except PermissionError:  # a file: it never keeps anybody waiting
+    except PermissionError:  # a file, which never blocks
         return os.read(descriptor, _PIECE)
     try:
         return await found

@@ -1,4 +1,4 @@
-"""How instances ended, as their cell remembers it for a day; also of those that are gone."""
+"""Crash reports of instances, which their cell keeps for a day, also after their deletion."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from datum_compute.cli.render.output import one_line
 
 
 async def ends_of(session: Session, name: str) -> list[JsonObject]:
-    """The oldest first; none where nobody can or may tell, or does not soon enough."""
+    """Return the reports, the oldest first; none if they cannot be read, or not in time."""
     try:
         async with asyncio.timeout(session.environment.timeouts.side_read_s):
             found = await session.gateway.ask(instance_path(session.namespace, name, "crashes"))
@@ -35,7 +35,7 @@ def split_by_template(
 
 
 def print_ends(session: Session, ends: list[JsonObject]) -> None:
-    """The last one in full, those before it in a line each."""
+    """Print the last report in full, and the earlier ones in one line each."""
     if not ends:
         return
     *earlier, last = ends
@@ -68,7 +68,7 @@ def _print_summary(session: Session, title: str, ends: list[JsonObject]) -> None
 
 
 def print_gone(session: Session, name: str, output_format: str, ends: list[JsonObject]) -> None:
-    """All that is left of an instance that is no more."""
+    """Print the reports of an instance that was deleted."""
 
     def lines() -> None:
         session.output.data(f"Instance {name} ({session.target_name}) is gone.")

@@ -132,7 +132,7 @@ def _without_twins(manifests: list[JsonObject], shown: str) -> list[JsonObject]:
     for manifest in manifests:
         name = manifest["metadata"]["name"]
         if name in seen:
-            raise UsageError(f"{shown} says two things about workload {name!r}.")
+            raise UsageError(f"{shown} contains workload {name!r} twice.")
         seen.add(name)
     return manifests
 

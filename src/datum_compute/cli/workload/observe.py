@@ -1,4 +1,4 @@
-"""What the plane says about one workload: itself, its deployments, its instances."""
+"""Reads a workload with its deployments and instances, and the owner of an instance."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from datum_compute.client.responses import ListResult
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """``workload`` is None when it is gone, or when the name now means another object."""
+    """``workload`` is None if it was deleted, or if the name now belongs to another object."""
 
     workload: Workload | None
     deployments: ListResult[WorkloadDeployment]
@@ -40,12 +40,12 @@ async def missing_workload(session: Session, name: str) -> MissingError:
     listed = await session.client.list(WORKLOAD, session.namespace)
     names = [workload.metadata.name for workload in listed.items]
     deploy = session.command("deploy", name, "--image=IMAGE", "--city=DFW")
-    hint = named_hint(name, names) or f"There are none yet. Create one: {deploy}"
+    hint = named_hint(name, names) or f"The project has no workloads. Create one: {deploy}"
     return MissingError(f"There is no workload {name!r} in {session.target_name}.", hint)
 
 
 async def observe_parts(session: Session, workload: Workload) -> Observed:
-    """The parts of a workload that was read just now: see ``assess_rollout`` for the order."""
+    """Read the parts of a workload that was just read; ``assess_rollout`` explains the order."""
     labels = {WORKLOAD_UID: workload.metadata.uid}
     deployments = await session.client.list(DEPLOYMENT, session.namespace, labels=labels)
     instances = await session.client.list(INSTANCE, session.namespace, labels=labels)
@@ -53,7 +53,7 @@ async def observe_parts(session: Session, workload: Workload) -> Observed:
 
 
 async def observe(session: Session, name: str, uid: str) -> Observed:
-    """Read in this order, workload first: see ``assess_rollout``."""
+    """Read the workload, then its parts; ``assess_rollout`` explains the order."""
     workload: Workload | None
     try:
         workload = await session.client.get(WORKLOAD, Ref(session.namespace, name))
@@ -68,43 +68,42 @@ async def observe(session: Session, name: str, uid: str) -> Observed:
 
 
 def belongs_to(obj: ApiObject, uid: str) -> bool:
-    """Whether the object is the workload of that uid, or part of it."""
+    """Return True if the object is the workload with this uid, or part of it."""
     return obj.metadata.uid == uid or obj.metadata.labels.get(WORKLOAD_UID) == uid
 
 
-# --- Whose an instance is and where: labels first, then its deployment by name. Never by uid, which
-# differs on every plane.
-#
-# The deployment's name is a label, or the name of the instance without its ordinal.
+# --- The owner of an instance
+# Labels take precedence over its deployment, which is found by name: a label, or the name of the
+# instance without its ordinal. A uid is not used, because it differs on each plane.
 
 
 UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Whereabouts:
-    """Unknown parts say so."""
+class InstanceOwner:
+    """Workload, placement and city of an instance, or ``UNKNOWN``."""
 
     workload: str
     placement: str
     city: str
 
 
-def is_labelled(instance: Instance) -> bool:
-    """Whether the instance says all of it itself, so that nobody else has to be asked."""
+def has_owner_labels(instance: Instance) -> bool:
+    """Return True if the labels suffice, so that its deployment need not be read."""
     labels = instance.metadata.labels
     return all(labels.get(key) for key in (WORKLOAD_NAME, PLACEMENT_NAME, CITY_CODE))
 
 
-def whereabouts(
+def instance_owner(
     instance: Instance, deployments: Mapping[str, WorkloadDeployment] | None = None
-) -> Whereabouts:
-    """``deployments`` by name; each label wins over what they say."""
+) -> InstanceOwner:
+    """Return the owner. ``deployments`` are by name; a label takes precedence over them."""
     labels = instance.metadata.labels
     found = (deployments or {}).get(deployment_of(instance.metadata.name, labels))
     spec = found.spec if found else None
     city = labels.get(CITY_CODE) or (spec.city_code if spec else "")
-    return Whereabouts(
+    return InstanceOwner(
         workload=labels.get(WORKLOAD_NAME) or (spec.workload_ref.name if spec else UNKNOWN),
         placement=labels.get(PLACEMENT_NAME) or (spec.placement_name if spec else UNKNOWN),
         city=normalize_city(city) or UNKNOWN,

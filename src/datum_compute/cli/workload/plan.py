@@ -123,9 +123,9 @@ async def apply_plan(
             repeated = await build_plan(session, plan.name, edit)
             if (repeated.action, repeated.changes) != (plan.action, plan.changes):
                 raise ConflictError(
-                    f"Workload {plan.name!r} was changed by somebody else after the plan was "
+                    f"Workload {plan.name!r} was changed by another client after the plan was "
                     "shown.",
-                    "Run this again to see the new plan.",
+                    "Run the command again to see the new plan.",
                 ) from None
             plan = repeated
     raise _too_many_conflicts(plan.name)
@@ -150,7 +150,7 @@ async def write_workload(
 def _too_many_conflicts(name: str) -> ConflictError:
     return ConflictError(
         f"Workload {name!r} keeps changing: {_ATTEMPTS_MAX} attempts to write it conflicted.",
-        "Run this again in a moment.",
+        "Run the command again in a few seconds.",
     )
 
 

@@ -1,17 +1,16 @@
-"""Whether a rollout is done, decided from what the project plane says. Pure.
+"""Progress of a rollout, computed from the objects of the project. Pure.
 
-Done means: the Workload's status speaks about the wanted generation, and for every placement and
-city *of the spec* (not: of what happens to exist) there is a deployment whose status speaks about
-its own generation and says updated = ready = available = replicas = desired. Anything less is not
-done:
+A rollout is done if the status of the Workload has observed the wanted generation and, for each
+placement and city of the spec, a deployment exists whose status has observed its own generation and
+reports updated = ready = available = replicas = desired. It is not done in these cases:
 
-- an old status is no news about a new spec, however healthy it looks;
-- a deployment that does not exist yet is waited for;
-- replicas beyond the desired ones, or of the old template, are still to go;
-- an instance that is ready and not available yet may be about to exit again.
+- a status of an earlier generation, even if it is healthy;
+- a deployment that does not exist yet;
+- replicas beyond the desired number, or with the old template;
+- an instance that is ready but not yet available, because it may exit again.
 
-Deployments of cities that the spec no longer names are shown as being removed, but do not hold up
-the rollout: an unreachable cell must not keep a deploy from finishing elsewhere.
+Deployments in cities that the spec no longer names are listed as being removed. They do not delay
+the rollout: an unreachable cell must not keep a deploy from finishing in other cities.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from datum_compute.planning.rollout.slots import UNCHECKED_MIN_READY_S
 from datum_compute.planning.rollout.stopping import grace_period_s
 from datum_compute.planning.workload.templates import template_hash
 
-# Reasons that only point at another object, which knows the cause.
+# Reasons that refer to another object, which has the cause.
 POINTERS = frozenset(
     (
         "NoAvailablePlacements",
@@ -54,15 +53,15 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """One share of a workload: a placement in a city."""
+    """A placement of a workload in a city."""
 
     placement: str
     city: str
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
-    """Reason and message of a condition, word for word; both empty when nothing is said."""
+class RolloutCause:
+    """Reason and message of a condition, unchanged; both are empty without a condition."""
 
     reason: str = ""
     message: str = ""
@@ -77,36 +76,39 @@ class PlaceProgress:
     updated: int = 0
     replicas: int = 0
     desired: int = 0
-    cause: Cause = Cause()
+    cause: RolloutCause = RolloutCause()
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """``observed``: the workload controller has seen the wanted generation."""
+    """``observed``: the workload controller has observed the wanted generation."""
 
     observed: bool
     places: tuple[PlaceProgress, ...]
     removing: tuple[PlaceProgress, ...]
-    workload_cause: Cause
+    workload_cause: RolloutCause
     asleep: int = 0
-    paused: bool = False  # nothing moves until it is resumed
+    paused: bool = False  # no instance is replaced until the rollout is resumed
 
     @property
     def done(self) -> bool:
         return self.observed and all(p.phase is Phase.DONE for p in self.places)
 
     @property
-    def blocker(self) -> tuple[Place | None, Cause]:
-        """Where it is stuck and why: a real cause before a pointer, the workload's own last."""
+    def blocker(self) -> tuple[Place | None, RolloutCause]:
+        """The place and the cause that block the rollout.
+
+        A cause is preferred to a pointer, and a place to the workload.
+        """
         stuck = [p for p in self.places if p.phase is not Phase.DONE]
-        told = [p for p in stuck if p.cause.reason] or stuck
-        if told:
-            first = min(told, key=lambda p: (p.cause.reason in POINTERS, p.place))
+        candidates = [p for p in stuck if p.cause.reason] or stuck
+        if candidates:
+            first = min(candidates, key=lambda p: (p.cause.reason in POINTERS, p.place))
             if first.cause.reason:
                 return first.place, first.cause
         if self.workload_cause.reason:
             return None, self.workload_cause
-        return (told[0].place, told[0].cause) if told else (None, Cause())
+        return (candidates[0].place, candidates[0].cause) if candidates else (None, RolloutCause())
 
 
 def assess_rollout(
@@ -116,10 +118,10 @@ def assess_rollout(
     *,
     generation: int = 0,
 ) -> Progress:
-    """Progress towards ``generation`` (or a later one that the workload has by now).
+    """Return the progress towards ``generation``, or a later generation of the workload.
 
-    The workload must have been read before the deployments, and those before the instances:
-    then a deployment can be newer than the status that speaks of it, but never older.
+    The workload must be read before the deployments, and those before the instances. Then a
+    deployment can be newer than the status that reports on it, but never older.
     """
     wanted = max(generation, workload.metadata.generation)
     by_place = _by_place(deployments)
@@ -139,8 +141,10 @@ def assess_rollout(
 
 
 def _expected(workload: Workload, by_place: Mapping[Place, WorkloadDeployment]) -> list[Place]:
-    """The cities of the placements; in the place of one whose share has moved the one it runs in,
-    and both while it moves."""
+    """Return the places of the spec.
+
+    A fallback city replaces the city of the spec; while the instances move, both are expected.
+    """
     elsewhere: dict[Place, list[Place]] = {}
     for place, found in by_place.items():
         city = found.metadata.annotations.get(FALLBACK_FOR)
@@ -157,7 +161,7 @@ def _expected(workload: Workload, by_place: Mapping[Place, WorkloadDeployment]) 
 
 
 def _by_place(deployments: Iterable[WorkloadDeployment]) -> dict[Place, WorkloadDeployment]:
-    """The deployment of each place; one that is going away only where there is no other."""
+    """Return the deployment of each place; a terminating one only if there is no other."""
     found: dict[Place, WorkloadDeployment] = {}
     for deployment in sorted(deployments, key=lambda d: (d.is_terminating, d.metadata.name)):
         spec = deployment.spec
@@ -182,8 +186,8 @@ def _progress(
         return _counts(place, Phase.WAITING, deployment, instances)
     found = _counts(place, Phase.UPDATING, deployment, instances)
     counts = {found.updated, found.ready, found.available, found.replicas}
-    if _is_told(deployment) and counts == {found.desired}:
-        return replace(found, phase=Phase.DONE, cause=Cause())
+    if _is_current(deployment) and counts == {found.desired}:
+        return replace(found, phase=Phase.DONE, cause=RolloutCause())
     return found
 
 
@@ -191,8 +195,7 @@ def _counts(
     place: Place, phase: Phase, deployment: WorkloadDeployment, instances: Sequence[Instance]
 ) -> PlaceProgress:
     status = deployment.status
-    told = _is_told(deployment)
-    desired = status.desired_replicas if told else 0
+    desired = status.desired_replicas if _is_current(deployment) else 0
     return PlaceProgress(
         place=place,
         phase=phase,
@@ -200,7 +203,7 @@ def _counts(
         available=status.available_or_ready,
         updated=_updated(place, deployment, instances),
         replicas=status.replicas,
-        # Zero is what a status says that was never written: nobody can want less than one.
+        # Zero means that the status was never written: the minimum is one.
         desired=desired or deployment.spec.scale_settings.min_replicas,
         cause=_cause(place, deployment, instances),
     )
@@ -214,7 +217,7 @@ def _updated(place: Place, deployment: WorkloadDeployment, instances: Sequence[I
     """
     status, current = deployment.status, template_hash(deployment.spec.template)
     reported = status.observed_source.template_hash
-    if _is_told(deployment) or reported == current:
+    if _is_current(deployment) or reported == current:
         return status.updated_replicas
     if reported:
         return 0
@@ -222,35 +225,37 @@ def _updated(place: Place, deployment: WorkloadDeployment, instances: Sequence[I
     return sum(i.status.controller.observed_template_hash == current for i in here)
 
 
-def _is_told(deployment: WorkloadDeployment) -> bool:
-    """Whether the status speaks about the deployment as it is now."""
+def _is_current(deployment: WorkloadDeployment) -> bool:
+    """Return True if the status has observed the current generation."""
     return deployment.status.observed_generation >= deployment.metadata.generation
 
 
 def is_asleep(instance: Instance) -> bool:
-    """It serves all the same: the first connection wakes it."""
-    said = find_condition(instance.status.conditions, AVAILABLE)
-    return said is not None and said.reason == Reason.ASLEEP and not instance.is_terminating
+    """Return True if the instance sleeps. It is still available: a connection wakes it."""
+    available = find_condition(instance.status.conditions, AVAILABLE)
+    is_sleeping = available is not None and available.reason == Reason.ASLEEP
+    return is_sleeping and not instance.is_terminating
 
 
 def _all_paused(deployments: Sequence[WorkloadDeployment]) -> bool:
-    """Whether each is done, or has all its instances and waits to be resumed."""
+    """Return True if each deployment is done, or is complete and waits to be resumed."""
     return bool(deployments) and all(_is_settled(deployment) for deployment in deployments)
 
 
 def _is_settled(deployment: WorkloadDeployment) -> bool:
     status = deployment.status
-    said = find_condition(status.conditions, PROGRESSING)
-    held = said is not None and said.reason in (Reason.ROLLOUT_PAUSED, Reason.ROLLOUT_COMPLETE)
-    whole = status.replicas == status.ready_replicas == status.desired_replicas
-    return held and whole and _is_told(deployment)
+    progressing = find_condition(status.conditions, PROGRESSING)
+    reason = progressing.reason if progressing is not None else ""
+    is_idle = reason in (Reason.ROLLOUT_PAUSED, Reason.ROLLOUT_COMPLETE)
+    is_complete = status.replicas == status.ready_replicas == status.desired_replicas
+    return is_idle and is_complete and _is_current(deployment)
 
 
 def is_overdue(deployment: WorkloadDeployment) -> bool:
-    """Whether it says, of what it is now, that its rollout takes too long."""
-    said = find_condition(deployment.status.conditions, PROGRESSING)
-    overdue = said is not None and said.reason == Reason.PROGRESS_DEADLINE_EXCEEDED
-    return overdue and _is_told(deployment)
+    """Return True if the rollout of the current generation exceeded its progress deadline."""
+    progressing = find_condition(deployment.status.conditions, PROGRESSING)
+    reason = progressing.reason if progressing is not None else ""
+    return reason == Reason.PROGRESS_DEADLINE_EXCEEDED and _is_current(deployment)
 
 
 def settling_s(deployments: Sequence[WorkloadDeployment]) -> float:
@@ -266,10 +271,10 @@ def settling_s(deployments: Sequence[WorkloadDeployment]) -> float:
 
 @dataclass(slots=True)
 class StallTimer:
-    """Measures how long a rollout has taken no step.
+    """Measures how long a rollout has made no progress.
 
-    The grace period of an instance that stops is no stall. It counts once for each instance, from
-    when it was first seen stopping, because the clock of the platform may differ.
+    The grace period of an instance that stops is not a stall. It is measured once for each
+    instance, from the first observation, because the clock of the platform may differ.
     """
 
     moved_s: float = 0.0
@@ -291,20 +296,24 @@ class StallTimer:
 
 def is_stopping(instance: Instance) -> bool:
     ready = find_condition(instance.status.conditions, READY)
-    said = ready is not None and ready.reason == Reason.STOPPING
-    return said or instance.is_terminating
+    return instance.is_terminating or (ready is not None and ready.reason == Reason.STOPPING)
 
 
-def _cause(place: Place, deployment: WorkloadDeployment, instances: Sequence[Instance]) -> Cause:
-    """Why the place is not ready: a cause before a pointer, an instance before its deployment."""
+def _cause(
+    place: Place, deployment: WorkloadDeployment, instances: Sequence[Instance]
+) -> RolloutCause:
+    """Return why the place is not ready.
+
+    A cause is preferred to a pointer, and an instance to its deployment.
+    """
     here = sorted(
         (i for i in instances if place_of(i) == place), key=lambda instance: instance.metadata.name
     )
     candidates = [_not_true(i.status.conditions, READY) for i in here]
     conditions = deployment.status.conditions
     candidates += [_not_true(conditions, type_) for type_ in (AVAILABLE, PROGRESSING)]
-    told = [cause for cause in candidates if cause.reason]
-    return min(told, key=lambda cause: cause.reason in POINTERS, default=Cause())
+    causes = [cause for cause in candidates if cause.reason]
+    return min(causes, key=lambda cause: cause.reason in POINTERS, default=RolloutCause())
 
 
 def place_of(instance: Instance) -> Place:
@@ -327,12 +336,12 @@ def place_document(progress: PlaceProgress) -> JsonObject:
     }
 
 
-def _not_true(conditions: Iterable[Condition], type_: str) -> Cause:
-    """What a condition says against being ready.
+def _not_true(conditions: Iterable[Condition], type_: str) -> RolloutCause:
+    """Return reason and message of a condition that is not True.
 
-    Its observedGeneration is not asked: it comes from a cell, which counts its own generations.
+    Its observedGeneration is ignored: it is a generation of the copy on the cell.
     """
     found = find_condition(conditions, type_)
     if found is None or found.status == TRUE:
-        return Cause()
-    return Cause(found.reason, found.message)
+        return RolloutCause()
+    return RolloutCause(found.reason, found.message)

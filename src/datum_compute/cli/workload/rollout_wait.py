@@ -1,9 +1,10 @@
-"""Follows a rollout until it is done: shows what changes, ends with a verdict.
+"""Waits for a rollout and prints its progress.
 
-A rollout that takes no step for a while is reported as stalled, with the cause, whose move it is
-and what to run next. A cause that only the user can remove ends the wait, because waiting longer
-would not help; if the workload ran before, the hint is how to go back. An instance that stops
-within its grace period is no stall. The rollout itself goes on either way.
+A rollout without progress for a while is reported as stalled, with the cause, who has to act and
+the next command. If only the user can remove the cause, the wait ends with an error, because
+waiting longer would not help; if the workload ran before, the hint is how to undo the change. An
+instance that stops within its grace period is not a stall. The rollout itself continues in any
+case.
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ from datum_compute.cli.workload.rollout import (
     settling_s,
 )
 from datum_compute.cli.workload.undo_target import can_undo
-from datum_compute.cli.workload.wait import Arrived, WatchFor, wait_until
+from datum_compute.cli.workload.wait import StateReached, WatchNext, wait_until
 from datum_compute.planning.explain.advice import Actor
 from datum_compute.planning.explain.explain import Link, explain_workload
 
-OWNER = {
-    Actor.USER: "your move",
-    Actor.PLATFORM: "the platform's move",
-    Actor.WAIT: "wait",
-    Actor.NONE: "all is well",
+ACTIONS = {
+    Actor.USER: "action required from you",
+    Actor.PLATFORM: "action required from the platform operator",
+    Actor.WAIT: "no action needed, wait",
+    Actor.NONE: "no action needed",
 }
 
 
 @dataclass(slots=True)
 class RolloutWatch:
-    """One rollout, pinned to the workload and the generation that were written."""
+    """A rollout of the workload (by uid) and the generation that were written."""
 
     session: Session
     name: str
@@ -53,9 +54,9 @@ class RolloutWatch:
     started_s: float
     latest: Progress | None = None
     _timer: StallTimer = field(default_factory=StallTimer)
-    _told: str = ""
+    _reported: str = ""  # the reason of the last stall that was reported
 
-    async def look(self) -> Arrived[Progress] | WatchFor:
+    async def poll(self) -> StateReached[Progress] | WatchNext:
         observed = await observe(self.session, self.name, self.uid)
         workload = self._same(observed)
         now = asyncio.get_running_loop().time()
@@ -68,31 +69,31 @@ class RolloutWatch:
         self._timer.record(_counts(self.latest), observed.instances.items, now)
         self.view.show(self.latest, self.generation, now - self.started_s)
         if self.latest.done or (self.latest.observed and self.latest.paused):
-            return Arrived(self.latest)
+            return StateReached(self.latest)
         await self._judge(observed, workload, now - self._timer.moved_s)
         uid = self.uid
         if not self.latest.observed:
             version = workload.metadata.resource_version
-            return WatchFor(WORKLOAD, version, lambda obj: belongs_to(obj, uid))
-        return WatchFor(DEPLOYMENT, observed.deployments.version, lambda obj: belongs_to(obj, uid))
+            return WatchNext(WORKLOAD, version, lambda obj: belongs_to(obj, uid))
+        return WatchNext(DEPLOYMENT, observed.deployments.version, lambda obj: belongs_to(obj, uid))
 
     def _same(self, observed: Observed) -> Workload:
-        """The workload that was written, as it was written."""
+        """Return the workload. Raise if it was deleted or changed after the write."""
         workload = observed.workload
         if workload is None or workload.is_terminating:
             raise FailedError(
-                f"Workload {self.name!r} was deleted while it rolled out.",
-                "Whoever deleted it meant it; deploy it again if not.",
+                f"Workload {self.name!r} was deleted during its rollout.",
+                "Deploy it again if that was a mistake.",
             )
         if workload.metadata.generation > self.generation:
             raise ConflictError(
-                f"Workload {self.name!r} was changed by somebody else while it rolled out.",
-                f"See what it is now: {self.session.command('status', self.name)}",
+                f"Workload {self.name!r} was changed by another client during its rollout.",
+                f"Show its status: {self.session.command('status', self.name)}",
             )
         return workload
 
     async def _judge(self, observed: Observed, workload: Workload, still_s: float) -> None:
-        """Report a stall, or raise FailedError, after ``still_s`` seconds without a step."""
+        """Report a stall, or raise FailedError, after ``still_s`` seconds without progress."""
         timeouts = self.session.environment.timeouts
         deployments, instances = observed.deployments.items, observed.instances.items
         exceeded = workload.status.observed_generation >= self.generation and any(
@@ -106,14 +107,14 @@ class RolloutWatch:
         cause = replace(cause, command=self.session.complete_command(cause.command))
         if exceeded or (cause.actor is Actor.USER and stalled_s >= timeouts.user_cause_s):
             raise await self._failed(workload, cause)
-        if stalled_s >= timeouts.stall_s and self._told != cause.reason:
-            self._told = cause.reason
+        if stalled_s >= timeouts.stall_s and self._reported != cause.reason:
+            self._reported = cause.reason
             explain = self.session.command("explain", self.name)
-            self.view.say(
+            self.view.print_event(
                 "blocked",
                 f"No progress for {render_age(still_s)}: {cause_text(cause)} "
-                f"({OWNER[cause.actor]}; waiting for: {cause.waiting_for}). Next: {cause.command}\n"
-                f"See why: {explain}",
+                f"({ACTIONS[cause.actor]}; waiting for: {cause.waiting_for}). "
+                f"Next: {cause.command}\nExplain: {explain}",
                 color="yellow",
                 **cause_document(cause),
                 explain=explain,
@@ -123,7 +124,7 @@ class RolloutWatch:
         hint = f"Waiting for: {cause.waiting_for}. Next: {cause.command}"
         if await can_undo(self.session, workload):
             undo = self.session.command("rollout", "undo", self.name)
-            hint += f"\nGo back to the previous version: {undo}"
+            hint += f"\nUndo the change: {undo}"
         return FailedError(
             f"The rollout of {self.name!r} failed: {cause_text(cause)}.",
             hint,
@@ -132,10 +133,10 @@ class RolloutWatch:
 
 
 def _counts(progress: Progress) -> object:
-    """Return the values that change when a rollout takes a step.
+    """Return the values that change when a rollout makes progress.
 
-    Becoming ready is no step, becoming available is: an image that repeatedly starts and exits
-    makes no progress.
+    An instance that becomes available is progress. One that only becomes ready is not: an image
+    that repeatedly starts and exits makes no progress.
     """
     return progress.observed, [
         (p.place, p.phase, p.available, p.updated, p.replicas, p.desired) for p in progress.places
@@ -143,7 +144,7 @@ def _counts(progress: Progress) -> object:
 
 
 def cause_text(cause: Link) -> str:
-    text = f"{cause.kind} {cause.ref.name} says {cause.reason}"
+    text = f"{cause.kind} {cause.ref.name} is not ready ({cause.reason})"
     return f"{text}: {one_line(cause.message)}".rstrip(".") if cause.message else text
 
 
@@ -163,21 +164,23 @@ def cause_document(cause: Link) -> dict[str, object]:
 async def wait_for_rollout(
     session: Session, workload: Workload, *, timeout_s: float, resume: str = ""
 ) -> Progress:
-    """The rollout that is finished, or paused; otherwise TimedOutError, FailedError or
-    StoppedError. ``resume`` is the command that waits again."""
+    """Wait until the rollout is done or paused. ``resume`` is the command that waits again.
+
+    Raise TimedOutError, FailedError or StoppedError.
+    """
     name, metadata = workload.metadata.name, workload.metadata
     clock = asyncio.get_running_loop().time
     view = build_view(session, name)
     watch = RolloutWatch(session, name, metadata.uid, metadata.generation, view, clock())
     resume = resume or session.command("rollout", "status", name)
     try:
-        progress = await wait_until(session, watch.look, timeout_s=timeout_s)
+        progress = await wait_until(session, watch.poll, timeout_s=timeout_s)
     except TimeoutError:
         raise _late(session, watch, timeout_s) from None
     except asyncio.CancelledError:
         # Only Ctrl-C cancels a command; what was written stays written.
         raise StoppedError(
-            f"Stopped waiting; the rollout of {name!r} goes on.", f"Wait for it again: {resume}"
+            f"Stopped waiting; the rollout of {name!r} continues.", f"Wait for it again: {resume}"
         ) from None
     finally:
         view.close()
@@ -201,7 +204,7 @@ def _late(session: Session, watch: RolloutWatch, timeout_s: float) -> TimedOutEr
     waited, name = render_age(timeout_s), watch.name
     return TimedOutError(
         f"The rollout of {name!r} is not done after {waited}{_blocker_text(watch.latest)}.",
-        f"It goes on without this command. See: {session.command('explain', name)}",
+        f"The rollout continues. Explain: {session.command('explain', name)}",
     )
 
 
@@ -219,7 +222,7 @@ def _blocker_text(progress: Progress | None) -> str:
 
 
 def _counts_text(progress: PlaceProgress) -> str:
-    """What a city has come to, where it says no more than that; empty if it says nothing."""
+    """Return the counts of a city that has reported; empty if it has not."""
     if progress.phase is not Phase.UPDATING:
         return ""
     ready, updated = (f"{n}/{progress.desired}" for n in (progress.ready, progress.updated))

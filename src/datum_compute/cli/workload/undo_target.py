@@ -9,7 +9,12 @@ from datum_compute.api.compute.workload import Workload
 from datum_compute.api.compute.workload_revision import WorkloadRevision
 from datum_compute.api.errors import ApiError
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.cli.commands.history import Recorded, asked_of, previous_revision, read_history
+from datum_compute.cli.commands.history import (
+    Recorded,
+    comparable_spec,
+    previous_revision,
+    read_history,
+)
 from datum_compute.cli.connect.session import Session
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.workload.manifest import with_defaults
@@ -36,7 +41,7 @@ def find_undo_target(
     After a change of scale that is an older revision than the previous one.
     """
     previous_revision(session, name, found)  # raises if there is none
-    present = {"spec": with_defaults(asked_of(found[-1].revision.spec))}
+    present = {"spec": with_defaults(comparable_spec(found[-1].revision.spec))}
     for earlier in reversed(found[:-1]):
         then = deepcopy(present)
         restore(then, earlier.revision, only)
@@ -52,7 +57,7 @@ def find_undo_target(
 def restore(workload: JsonObject, target: WorkloadRevision, only: Part | None) -> None:
     """Change the workload back to the revision; with ``only``, only that part of it."""
     # Add the defaults that the server fills in; otherwise they would look like a change.
-    spec, then = workload["spec"], with_defaults(asked_of(target.spec))
+    spec, then = workload["spec"], with_defaults(comparable_spec(target.spec))
     match only:
         case "image":
             _restore_images(spec["template"], then["template"])

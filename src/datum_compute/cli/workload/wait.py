@@ -1,8 +1,8 @@
-"""Waits for the plane to come to a state: look, and if it is not there yet, watch for a change.
+"""Waits for a state of a plane: poll, and watch for a change before the next poll.
 
-A watch only says when to look again, so a lost event costs at most ``reread_s``. A server that
-does not answer is asked again for a while, said once, then the error is let out; also when the time
-is over: that it is silent is known, and nothing of what was waited for.
+A watch only triggers the next poll, so a lost event delays it by at most ``reread_s``. If the
+server does not respond, the poll is retried, and that is reported once. After ``failures_max``
+failures in a row, and when the timeout expires during a failure, the error is raised.
 """
 
 from __future__ import annotations
@@ -26,79 +26,79 @@ from datum_compute.cli.environment import CliTimeouts
 
 T = TypeVar("T")
 
-_PASSING = (Unreachable, ServiceUnavailable, Timeout, TooManyRequests)
+_TRANSIENT = (Unreachable, ServiceUnavailable, Timeout, TooManyRequests)
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived(Generic[T]):
+class StateReached(Generic[T]):
     value: T
 
 
 @dataclass(frozen=True, slots=True)
-class WatchFor:
-    """Not there yet; look again when an object of this kind changes."""
+class WatchNext:
+    """Not reached yet; poll again when a matching object of this kind changes."""
 
     kind: KindInfo[Any]
     since: str
-    concerns: Callable[[ApiObject], bool]
+    matches: Callable[[ApiObject], bool]
 
 
 async def wait_until(
     session: Session,
-    look: Callable[[], Awaitable[Arrived[T] | WatchFor]],
+    poll: Callable[[], Awaitable[StateReached[T] | WatchNext]],
     *,
     timeout_s: float,
 ) -> T:
-    """What ``look`` arrives at; TimeoutError when it does not in time. It looks at least once."""
+    """Poll until the state is reached, at least once. Raise TimeoutError after ``timeout_s``."""
     timeouts = session.environment.timeouts
     deadline = asyncio.get_running_loop().time() + timeout_s
-    hearing = _Hearing(session)
+    connection = _ConnectionMonitor(session)
     try:
         async with asyncio.timeout(None) as limit:
             while True:
                 try:
-                    seen = await look()
-                    hearing.heard()
-                    if isinstance(seen, Arrived):
-                        return seen.value
+                    result = await poll()
+                    connection.record_response()
+                    if isinstance(result, StateReached):
+                        return result.value
                     limit.reschedule(deadline)
-                    await _change(session, seen, timeouts)
-                except _PASSING as error:
+                    await _wait_for_change(session, result, timeouts)
+                except _TRANSIENT as error:
                     limit.reschedule(deadline)
-                    hearing.missed(error)
+                    connection.record_failure(error)
                     await asyncio.sleep(timeouts.retry_s)
     except TimeoutError:
-        if hearing.silence is not None:
-            raise hearing.silence from None
+        if connection.last_error is not None:
+            raise connection.last_error from None
         raise
 
 
 @dataclass(slots=True)
-class _Hearing:
-    """Whether the server answers at the moment; ``silence`` is why it does not."""
+class _ConnectionMonitor:
+    """Counts failures in a row; ``last_error`` is None while the server responds."""
 
     session: Session
     failures: int = 0
-    silence: Exception | None = None
+    last_error: Exception | None = None
 
-    def heard(self) -> None:
+    def record_response(self) -> None:
         if self.failures:
-            self.session.emit_event("answering", "It answers again.")
-        self.failures, self.silence = 0, None
+            self.session.emit_event("answering", "The server responds again.")
+        self.failures, self.last_error = 0, None
 
-    def missed(self, error: Exception) -> None:
-        """Say it once; raise when it has been often enough."""
-        self.failures, self.silence = self.failures + 1, error
+    def record_failure(self, error: Exception) -> None:
+        """Report the first failure; raise the error after ``failures_max`` failures."""
+        self.failures, self.last_error = self.failures + 1, error
         if self.failures > self.session.environment.timeouts.failures_max:
             raise error
         if self.failures == 1:
             self.session.emit_event(
-                "silent", f"No answer, trying again: {error}", message=str(error)
+                "silent", f"The server does not respond, retrying: {error}", message=str(error)
             )
 
 
-async def _change(session: Session, watched: WatchFor, timeouts: CliTimeouts) -> None:
-    """Return at a change of what is watched, or after ``reread_s``."""
+async def _wait_for_change(session: Session, watched: WatchNext, timeouts: CliTimeouts) -> None:
+    """Return when a watched object changes, or after ``reread_s``."""
     events = session.client.watch(
         watched.kind, watched.since, namespace=session.namespace, timeout_s=timeouts.reread_s
     )
@@ -106,7 +106,7 @@ async def _change(session: Session, watched: WatchFor, timeouts: CliTimeouts) ->
         async with asyncio.timeout(timeouts.reread_s):
             async with aclosing(events) as opened:
                 async for event in opened:
-                    if event.object is not None and watched.concerns(event.object):
+                    if event.object is not None and watched.matches(event.object):
                         break
     except TimeoutError:
         return
