@@ -93,3 +93,21 @@ def test_a_cell_whose_process_is_gone_does_not_answer_whatever_the_hub_still_bel
     said = [condition("Ready", ready, "Told", "")] if ready else []
     status = from_json({"conditions": said}, ClusterStatus)
     assert _cell_health(Cluster(status=status), stuck, is_cut=is_cut)[0] == health
+
+
+def test_cell_leave_exits_21_when_the_cell_is_not_removed_in_time(
+    cli: CliRunner, world: World
+) -> None:
+    async def create_held(client: Client) -> None:
+        metadata = {"name": "dfw", "finalizers": ["example.com/held"]}
+        spec = {"apiEndpoint": "https://dfw.example:8443"}
+        await client.create(CLUSTER, from_json({"metadata": metadata, "spec": spec}, Cluster))
+
+    world.do(create_held, HUB)
+    assert cli.run("cell", "leave", "dfw", "-y", "--timeout=0s") == 21
+    assert cli.err.splitlines() == [
+        "error: cell dfw is not removed after 0s",
+        "The removal continues. Wait for it again: datumctl compute cell leave dfw -y",
+    ]
+    assert cli.run("cell", "leave", "dfw", "-y", "--no-wait") == 0
+    assert cli.out == "Cell dfw is being removed.\n"

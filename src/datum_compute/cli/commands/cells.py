@@ -20,10 +20,10 @@ from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import execution_namespace
 from datum_compute.cli.arguments import named
 from datum_compute.cli.connect.session import Session, run_on_hub
-from datum_compute.cli.errors import ConflictError, MissingError
+from datum_compute.cli.errors import ConflictError, MissingError, TimedOutError
 from datum_compute.cli.options import connection_options, wait_options, yes_option
 from datum_compute.cli.render.listing import ListColumn, Listing, list_options, print_listing
-from datum_compute.cli.render.output import render_count
+from datum_compute.cli.render.output import render_age, render_count
 from datum_compute.cli.render.prompt import confirm
 from datum_compute.planning.federation.cells import serving_condition
 
@@ -170,10 +170,20 @@ def leave(
             mark = {"metadata": {"annotations": {FORCED_LEAVE: "true"}}}
             await session.client.patch(CLUSTER, Ref("", name), mark)
         await session.client.delete(CLUSTER, Ref("", name), uid=cluster.metadata.uid)
-        if wait:
+        if not wait:
+            session.output.data(f"Cell {name} is being removed.")
+            return
+        try:
             await session.client.wait(
                 CLUSTER, Ref("", name), lambda found: found is None, timeout_s=timeout_s
             )
+        except TimeoutError:
+            flags = ("--force", "-y") if force else ("-y",)
+            again = session.command("cell", "leave", name, *flags)
+            raise TimedOutError(
+                f"Cell {name} is not removed after {render_age(timeout_s)}.",
+                f"The removal continues. Wait for it again: {again}",
+            ) from None
         session.output.data(f"Cell {name} has left.")
 
     run_on_hub(ctx, body)
