@@ -23,7 +23,8 @@ from tests.cli.test_reading import bucket
 from tests.cli.world import NAMESPACE, World, healthy, nobody, set_status, write_kubeconfig
 
 GOLDEN = Path(__file__).parent / "golden"
-SILENT = "Cell dfw has not answered since 2027-01-15T07:59:20Z"
+SINCE = "2027-01-15T07:59:20Z"
+SILENT = f"Cell dfw has not answered since {SINCE}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ def golden_world() -> World:
 async def _trouble(client: Client) -> None:
     """One cell is silent, one instance waits for quota."""
     listed = await client.list(INSTANCE, NAMESPACE)
-    silent = condition("Ready", "Unknown", "CellUnreachable", SILENT)
+    silent = condition("Ready", "Unknown", "CellUnreachable", SILENT, since=SINCE)
     denied = condition("QuotaGranted", "False", "QuotaExceeded", "11 of 10 instances")
     waiting = condition("Ready", "False", "PendingQuota", "11 of 10 instances")
     for instance in listed.items:
@@ -99,7 +100,7 @@ async def _trouble(client: Client) -> None:
     for deployment in (await client.list(DEPLOYMENT, NAMESPACE)).items:
         name, city = deployment.metadata.name, deployment.spec.city_code
         if city == "DFW":
-            unknown = condition("Available", "Unknown", "CellUnreachable", SILENT)
+            unknown = condition("Available", "Unknown", "CellUnreachable", SILENT, since=SINCE)
             await set_status(
                 client, DEPLOYMENT, name, {"readyReplicas": 0, "conditions": [unknown]}
             )

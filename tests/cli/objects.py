@@ -17,8 +17,11 @@ def template(image: str = "web:1") -> JsonObject:
     return {"spec": {"runtime": {"sandbox": {"containers": [{"name": "app", "image": image}]}}}}
 
 
-def condition(type_: str, status: str, reason: str, message: str = "") -> JsonObject:
-    return {"type": type_, "status": status, "reason": reason, "message": message}
+def condition(
+    type_: str, status: str, reason: str, message: str = "", *, since: str = ""
+) -> JsonObject:
+    found = {"type": type_, "status": status, "reason": reason, "message": message}
+    return {**found, "lastTransitionTime": since} if since else found
 
 
 def workload_spec(*cities: str, minimum: int = 1, placement: str = "default") -> JsonObject:

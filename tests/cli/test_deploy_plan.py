@@ -446,7 +446,7 @@ def test_a_cause_that_only_the_user_can_remove_ends_the_wait(cli: CliRunner, wor
     assert cli.run("deploy", "web", "--image=web:9", "--city=DFW", "-y") == 20
     error, hint = cli.err.splitlines()[-2:]
     assert "the rollout of 'web' failed: Instance web-" in error
-    assert "ImageUnavailable: no such tag: web:9" in error
+    assert "is not ready (ImageUnavailable): no such tag: web:9" in error
     assert hint.endswith("Next: datumctl compute deploy web --image=IMAGE")
     assert "rollout undo" not in cli.err, "the workload has only one revision"
 

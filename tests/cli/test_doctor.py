@@ -51,7 +51,7 @@ def test_a_broken_workload_ends_in_20_with_its_cause_and_next_command(
     assert cli.run("doctor", "web", "-o", "json") == 20
     finding = json.loads(cli.out)["items"][-1]
     assert finding["state"] == "failed"
-    assert "ImageUnavailable: no such tag: web:9" in finding["text"]
+    assert "(ImageUnavailable): no such tag: web:9" in finding["text"]
     assert finding["next"] == "datumctl compute deploy web --image=IMAGE"
     assert finding["cause"]["move"] == "you"
     assert json.loads(cli.err)["error"]["code"] == 20

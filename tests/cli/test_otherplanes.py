@@ -92,7 +92,7 @@ def test_the_machine_on_the_cell_has_the_last_word(cli: CliRunner, world: World)
 
 def test_the_hub_says_why_a_cell_is_silent(cli: CliRunner, world: World) -> None:
     silent = condition(
-        "Ready", "Unknown", "CellUnreachable", f"Cell dfw has not answered since {SINCE}"
+        "Ready", "Unknown", "CellUnreachable", "Cell dfw does not respond", since=SINCE
     )
     name = the_instance(world).metadata.name
     world.do(lambda client: set_status(client, INSTANCE, name, {"conditions": [silent]}))

@@ -11,7 +11,14 @@ import yaml
 
 from datum_compute.api.conditions import Reason
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
-from datum_compute.cli.render.health import Health, instance_health, short_text, workload_health
+from datum_compute.api.meta.timestamps import parse_timestamp
+from datum_compute.cli.render.health import (
+    Health,
+    aged_text,
+    instance_health,
+    short_text,
+    workload_health,
+)
 from datum_compute.client.client import Client
 from tests.cli.objects import condition, instance, workload
 from tests.cli.runner import CliRunner
@@ -70,8 +77,15 @@ def test_a_broken_workload_shows_the_reason_word_for_word(cli: CliRunner, world:
     cli.run("deploy", "web", "--image=web:9", "-y", "--timeout=1s")
     assert cli.run("status", "web") == 0
     assert "Health:    Unavailable: image unavailable: no such tag: web:9\n" in cli.out
-    assert "Rollout:   In progress: image unavailable: no such tag: web:9 (in DFW)" in cli.out
-    assert cli.out.count("image unavailable: no such tag: web:9\n") == 5
+    assert "Rollout:   In progress: image unavailable (in DFW)\n" in cli.out
+
+
+def test_status_prints_a_message_once(cli: CliRunner, world: World) -> None:
+    world.player = image_missing
+    cli.run("deploy", "web", "--image=web:9", "-y", "--timeout=1s")
+    assert cli.run("status", "web") == 0
+    assert cli.out.count("no such tag") == 1
+    assert cli.out.count("image unavailable") == 6, "each row has the reason"
 
 
 def test_json_and_yaml_say_the_same(cli: CliRunner, world: World) -> None:
@@ -168,6 +182,30 @@ def available(status: str, reason: str = "R", message: str = "m") -> list[dict[s
 )
 def test_health_in_a_word(status: dict[str, Any], health: Health) -> None:
     assert workload_health(workload("DFW", **status)) == health
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        (Reason.NOT_READY, "NotReady"),
+        (Reason.STOPPING, "Stopping"),
+        (Reason.STARTING, "Starting"),
+        (Reason.PENDING_QUOTA, "Pending (quota)"),
+    ],
+)
+def test_the_status_of_an_instance_depends_on_the_reason_of_ready(reason: str, text: str) -> None:
+    ready = condition("Ready", "False", reason, "why")
+    assert short_text(instance_health(instance("web-dfw-0", "DFW", ready))) == text
+
+
+def test_the_age_of_an_unreachable_cell_is_the_age_of_the_condition() -> None:
+    """The text of the message has no influence."""
+    ready = condition(
+        "Ready", "Unknown", "CellUnreachable", "any text", since="2027-01-15T07:59:20Z"
+    )
+    health = instance_health(instance("web-dfw-0", "DFW", ready))
+    now = parse_timestamp("2027-01-15T08:00:00Z")
+    assert aged_text(health, now) == "Unknown (cell unreachable), as of 40s ago"
 
 
 def test_an_instance_that_is_not_observed_is_unknown() -> None:

@@ -150,7 +150,7 @@ def from_api_error(error: ApiError, command: BuildCommand) -> UsageError:
     """Return an error with the message of the API and the next command."""
     failure, hint = _classify(error, command)
     return failure(
-        "\n".join((error.message, *_further_causes(error))),
+        error.message,  # a server lists all causes in the message
         hint,
         field=error.causes[0].field if error.causes else "",
         request_id=error.request_id,
@@ -167,7 +167,7 @@ def _classify(error: ApiError, command: BuildCommand) -> tuple[type[UsageError],
             return ConflictError, "Run the command again: the object was changed in the meantime."
         case api.Unauthorized():
             return ForbiddenError, "Sign in again, or correct the token of the context."
-        case api.Forbidden() if "quota" in error.message.lower():
+        case api.Forbidden() if any(c.reason == QuotaError.reason for c in error.causes):
             return QuotaError, f"See what is used: {command('quota')}"
         case api.Forbidden():
             return ForbiddenError, "Request access, or select another project with --project."
@@ -185,12 +185,3 @@ def _listing(error: ApiError) -> str:
     if "ityCodes" in field:
         return "cities"
     return "instance-types" if field.endswith("instanceType") else "--help"
-
-
-def _further_causes(error: ApiError) -> list[str]:
-    """Return the causes that the message does not contain."""
-    return [
-        f"  {cause.field}: {cause.message}"
-        for cause in error.causes
-        if cause.message not in error.message
-    ]

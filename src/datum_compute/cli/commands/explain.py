@@ -13,7 +13,7 @@ import click
 
 from datum_compute.api.compute.deployment import WorkloadDeployment
 from datum_compute.api.compute.instance import Instance
-from datum_compute.api.conditions import TRUE, Reason
+from datum_compute.api.conditions import EPOCH, TRUE, Reason
 from datum_compute.api.errors import NotFound
 from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.meta.codec import JsonObject
@@ -24,7 +24,6 @@ from datum_compute.cli.connect.other_planes import find_deployment, links_elsewh
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import MissingError
 from datum_compute.cli.options import connection_options
-from datum_compute.cli.render.health import unreachable_since
 from datum_compute.cli.render.listing import age_since, print_document, read_options
 from datum_compute.cli.render.output import one_line
 from datum_compute.cli.workload.crashes import (
@@ -105,8 +104,8 @@ class Chain:
     @property
     def as_of(self) -> str:
         """The time of the last report that the plan is based on; empty if it is current."""
-        times = (unreachable_since(link.reason, link.message) for _, link in self.links)
-        return next(filter(None, times), "")
+        links = (link for _, link in self.links if link.reason == Reason.CELL_UNREACHABLE)
+        return next((link.since for link in links if link.since != EPOCH), "")
 
 
 async def _read_chain(session: Session, name: str) -> Chain:
@@ -173,20 +172,20 @@ async def _find_instance(session: Session, name: str) -> Instance | None:
 
 def _print(session: Session, chain: Chain) -> None:
     now, data = session.environment.now(), session.output.data
-    printed: set[str] = set()
+    printed: set[tuple[str, str]] = set()
     for depth, (plane, link) in enumerate(_without_repeated_links(chain.links)):
         where = "" if plane == session.target_name else f" [{plane}]"
-        text = _sentence(link, now, with_message=link.message not in printed)
-        data("  " * depth + text + where)
-        printed.add(link.message)
-    cause = chain.cause
+        cause = (link.reason, link.message)
+        data("  " * depth + _sentence(link, now, with_message=cause not in printed) + where)
+        printed.add(cause)
+    root = chain.cause
     data("")
-    if cause.actor is Actor.NONE:
+    if root.actor is Actor.NONE:
         data("Healthy. No action needed.")
     else:
-        data(f"Action:      {_ACTIONS[cause.actor]}")
-        data(f"Waiting for: {cause.waiting_for}")
-        data(f"Next:        {cause.command}")
+        data(f"Action:      {_ACTIONS[root.actor]}")
+        data(f"Waiting for: {root.waiting_for}")
+        data(f"Next:        {root.command}")
     if chain.steps:
         data(f"Plan ({_basis_of_plan(chain, now)}):" if chain.as_of else "Plan:")
     for step in chain.steps:

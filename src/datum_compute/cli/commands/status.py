@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import click
 
@@ -30,6 +30,7 @@ from datum_compute.cli.render.output import Output, one_line, render_count
 from datum_compute.cli.workload.observe import find_workload, observe_parts
 from datum_compute.cli.workload.rollout import (
     Progress,
+    RolloutCause,
     assess_rollout,
     is_asleep,
     place_document,
@@ -37,6 +38,24 @@ from datum_compute.cli.workload.rollout import (
 )
 
 _COLORS = {"Available": "green", "Unavailable": "red"}
+
+
+@dataclass(slots=True)
+class CauseTexts:
+    """Renders reasons and messages. A cause that was rendered before is only named."""
+
+    now: float
+    _rendered: set[tuple[str, str]] = field(default_factory=set)
+
+    def render(self, cause: Health | RolloutCause) -> str:
+        """Return reason and message, with their age if the cell is unreachable."""
+        reason, key = humanize_reason(cause.reason), (cause.reason, cause.message)
+        if reason and key in self._rendered:
+            return reason
+        self._rendered.add(key)
+        text = _join(reason, cause.message) or "-"
+        age = format_age_note(Health("", cause.reason, cause.message, cause.since), self.now)
+        return f"{text} ({age})" if age else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,34 +122,37 @@ async def _active_revision(session: Session, workload: Workload) -> int:
 
 def _print(session: Session, report: WorkloadReport) -> None:
     data, now = session.output.data, session.environment.now()
-    print_head(session, report)
+    texts = CauseTexts(now)
+    print_head(session, report, texts)
     data("")
-    data(place_table(session.output, report.progress, now))
+    data(place_table(session.output, report.progress, texts))
     if report.instances:
         data("")
-        data(_instance_table(session.output, report.instances, now))
+        data(_instance_table(session.output, report.instances, texts))
     if not report.progress.done or report.health.word != "Available":
         name = report.workload.metadata.name
         session.output.note(f"Why: {session.command('explain', name)}")
 
 
 def print_head(
-    session: Session, report: WorkloadReport, further: Sequence[tuple[str, str]] = ()
+    session: Session,
+    report: WorkloadReport,
+    texts: CauseTexts,
+    further: Sequence[tuple[str, str]] = (),
 ) -> None:
     """Print the fields of a workload and its health; ``further`` fields come last."""
     workload, now = report.workload, session.environment.now()
     containers = workload.spec.template.spec.runtime.sandbox.containers
     health = report.health
-    age = format_age_note(health, now)
-    health_text = _sentence(health.word, humanize_reason(health.reason), health.message)
+    has_cause = bool(health.reason or health.message)
     fields = [
         ("Workload", f"{workload.metadata.name} ({session.target_name})"),
         ("Image", ", ".join(one_line(c.image) for c in containers)),
         ("Created", f"{age_of(workload, now)} ago"),
         ("Revision", str(report.revision or "")),
-        ("Health", f"{health_text} ({age})" if age else health_text),
+        ("Health", f"{health.word}: {texts.render(health)}" if has_cause else health.word),
         ("Asleep", _asleep_text(report.instances)),
-        ("Rollout", _rollout_text(session, report)),
+        ("Rollout", _rollout_text(session, report, texts)),
         *(("URL", f"{url} ({city})") for city, url in report.urls),
         *further,
     ]
@@ -147,7 +169,7 @@ def _asleep_text(instances: Sequence[Instance]) -> str:
     return f"{sleeping} of {render_count(len(instances), 'instance')}; a connection wakes them"
 
 
-def _rollout_text(session: Session, report: WorkloadReport) -> str:
+def _rollout_text(session: Session, report: WorkloadReport, texts: CauseTexts) -> str:
     progress = report.progress
     if progress.done:
         return "Done"
@@ -158,11 +180,15 @@ def _rollout_text(session: Session, report: WorkloadReport) -> str:
         generation = report.workload.metadata.generation
         return f"In progress: the platform has not observed generation {generation} yet"
     place, cause = progress.blocker
-    text = _sentence("In progress", humanize_reason(cause.reason), cause.message)
-    return f"{text} (in {place.city})" if place and cause.reason else text
+    if not cause.reason:
+        return "In progress"
+    if place is None:
+        return f"In progress: {texts.render(cause)}"
+    # The table of cities contains the message.
+    return f"In progress: {humanize_reason(cause.reason)} (in {place.city})"
 
 
-def place_table(output: Output, progress: Progress, now: float) -> str:
+def place_table(output: Output, progress: Progress, texts: CauseTexts) -> str:
     return output.table(
         ("CITY", "PLACEMENT", "READY", "UP-TO-DATE", "DESIRED", "ROLLOUT", "REASON"),
         [
@@ -173,14 +199,14 @@ def place_table(output: Output, progress: Progress, now: float) -> str:
                 p.updated,
                 p.desired,
                 p.phase,
-                _cause_text(Health("", p.cause.reason, p.cause.message), now),
+                texts.render(p.cause),
             )
             for p in (*progress.places, *progress.removing)
         ],
     )
 
 
-def _instance_table(output: Output, instances: list[Instance], now: float) -> str:
+def _instance_table(output: Output, instances: list[Instance], texts: CauseTexts) -> str:
     rows = []
     for instance in instances:
         health = instance_health(instance)
@@ -190,18 +216,11 @@ def _instance_table(output: Output, instances: list[Instance], now: float) -> st
                 place_of(instance).city or "-",
                 health.word,
                 address_of(instance) or "-",
-                age_of(instance, now),
-                _cause_text(health, now),
+                age_of(instance, texts.now),
+                texts.render(health),
             )
         )
     return output.table(("INSTANCE", "CITY", "STATUS", "ADDRESS", "AGE", "REASON"), rows)
-
-
-def _cause_text(cause: Health, now: float) -> str:
-    """Return reason and message, with their age if the cell is unreachable."""
-    text = _sentence(humanize_reason(cause.reason), cause.message) or "-"
-    age = format_age_note(cause, now)
-    return f"{text} ({age})" if age else text
 
 
 def report_document(report: WorkloadReport, session: Session) -> JsonObject:
@@ -251,7 +270,7 @@ def _ready(instance: Instance) -> Condition:
     return found or Condition(type=READY, status="Unknown", reason="")
 
 
-def _sentence(*parts: str) -> str:
+def _join(*parts: str) -> str:
     return ": ".join(one_line(part) for part in parts if part)
 
 

@@ -10,7 +10,13 @@ from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.planes import normalize_city
 from datum_compute.cli.arguments import workload_argument
 from datum_compute.cli.commands.instances import container_documents, print_containers
-from datum_compute.cli.commands.status import WorkloadReport, place_table, print_head, read_report
+from datum_compute.cli.commands.status import (
+    CauseTexts,
+    WorkloadReport,
+    place_table,
+    print_head,
+    read_report,
+)
 from datum_compute.cli.completion import city_names
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.groups import NounGroup
@@ -220,16 +226,16 @@ def _description(session: Session, report: WorkloadReport, show_values: bool) ->
 
 
 def _print(session: Session, report: WorkloadReport, show_values: bool) -> None:
-    workload, now = report.workload, session.environment.now()
+    workload, texts = report.workload, CauseTexts(session.environment.now())
     scale = ", ".join(
         f"{p.name}: at least {p.scale_settings.min_replicas} in each of {', '.join(p.city_codes)}"
         for p in workload.spec.placements
     )
     further = [("Type", _instance_type(workload)), ("Scale", scale), ("Uid", workload.metadata.uid)]
-    print_head(session, report, further)
+    print_head(session, report, texts, further)
     print_containers(session.output, workload.spec.template.spec, show_values)
     session.output.data("")
-    session.output.data(place_table(session.output, report.progress, now))
+    session.output.data(place_table(session.output, report.progress, texts))
     if workload_health(workload).word != "Available":
         session.output.note(f"Why: {session.command('explain', workload.metadata.name)}")
 

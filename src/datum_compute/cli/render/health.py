@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from datum_compute.api.compute.instance import AVAILABLE, READY, Instance
 from datum_compute.api.compute.workload import Workload
 from datum_compute.api.conditions import FALSE, TRUE, Condition, Reason, find_condition
-from datum_compute.api.meta.timestamps import parse_timestamp
-from datum_compute.cli.render.output import render_age, render_count
+from datum_compute.cli.render.listing import age_since
+from datum_compute.cli.render.output import render_count
 
-_SILENT_SINCE = re.compile(r"has not answered since (\S+)")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 _FAILED = {
@@ -39,11 +38,12 @@ _OWN_WORDS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """One word, with reason and message of the condition that explains it."""
+    """One word, with reason, message and last transition of the condition that explains it."""
 
     word: str
     reason: str = ""
     message: str = ""
+    since: str = field(default="", compare=False)
 
 
 def workload_health(workload: Workload) -> Health:
@@ -54,9 +54,9 @@ def workload_health(workload: Workload) -> Health:
     if found is None:
         return Health("Unknown", message="The platform has not reported yet")
     if found.status == FALSE:
-        return Health("Unavailable", found.reason, found.message)
+        return _explained("Unavailable", found)
     if found.status != TRUE:
-        return Health("Unknown", found.reason, found.message)
+        return _explained("Unknown", found)
     short = workload.status.desired_replicas - workload.status.ready_replicas
     if short > 0:
         return Health("Degraded", message=f"{render_count(short, 'instance')} below desired count")
@@ -64,7 +64,7 @@ def workload_health(workload: Workload) -> Health:
 
 
 def instance_health(instance: Instance) -> Health:
-    """Available, Starting, Stopping, Failed, Pending or Unknown, with the reason."""
+    """Available, Starting, NotReady, Stopping, Failed, Pending or Unknown, with the reason."""
     ready = find_condition(instance.status.conditions, READY)
     if instance.is_terminating:
         return Health("Stopping")
@@ -72,7 +72,7 @@ def instance_health(instance: Instance) -> Health:
         return Health("Pending")
     if ready.status == TRUE:
         return _available(instance)
-    return Health(_word(ready), ready.reason, ready.message)
+    return _explained(_word(ready), ready)
 
 
 def _available(instance: Instance) -> Health:
@@ -80,12 +80,18 @@ def _available(instance: Instance) -> Health:
     available = find_condition(instance.status.conditions, AVAILABLE)
     if available is None or available.reason != Reason.ASLEEP:
         return Health("Available")
-    return Health("Available", available.reason, available.message)
+    return _explained("Available", available)
+
+
+def _explained(word: str, condition: Condition) -> Health:
+    return Health(word, condition.reason, condition.message, condition.last_transition_time)
 
 
 def _word(ready: Condition) -> str:
     if ready.reason in (Reason.CELL_UNREACHABLE, Reason.NOT_OBSERVED):
         return "Unknown"
+    if ready.reason in (Reason.NOT_READY, Reason.STOPPING):
+        return ready.reason
     if ready.reason in _FAILED:
         return "Failed"
     return "Starting" if ready.reason in _STARTING else "Pending"
@@ -110,20 +116,8 @@ def humanize_reason(reason: str) -> str:
 
 def format_age_note(health: Health, now: float) -> str:
     """Return ``as of 40s ago`` for the last report of an unreachable cell; otherwise nothing."""
-    since = unreachable_since(health.reason, health.message)
-    return f"as of {render_age(now - parse_timestamp(since))} ago" if since else ""
-
-
-def unreachable_since(reason: str, message: str) -> str:
-    """Return the time since which the cell is unreachable; empty for other reasons."""
-    found = _SILENT_SINCE.search(message)
-    if reason != Reason.CELL_UNREACHABLE or found is None:
-        return ""
-    try:
-        parse_timestamp(found.group(1))
-    except ValueError:
-        return ""
-    return found.group(1)
+    age = age_since(health.since, now) if health.reason == Reason.CELL_UNREACHABLE else "-"
+    return "" if age == "-" else f"as of {age} ago"
 
 
 def aged_text(health: Health, now: float) -> str:
@@ -134,6 +128,6 @@ def aged_text(health: Health, now: float) -> str:
 
 def count_by_status(words: Sequence[str]) -> str:
     """Return ``2 Available, 1 Pending``, the healthy ones first."""
-    order = ("Available", "Degraded", "Starting", "Pending", "Stopping", "Terminating")
+    order = ("Available", "Degraded", "Starting", "NotReady", "Pending", "Stopping", "Terminating")
     seen = sorted(set(words), key=lambda word: (order.index(word) if word in order else 99, word))
     return ", ".join(f"{words.count(word)} {word}" for word in seen)

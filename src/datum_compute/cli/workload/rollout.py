@@ -65,6 +65,7 @@ class RolloutCause:
 
     reason: str = ""
     message: str = ""
+    since: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,4 +345,4 @@ def _not_true(conditions: Iterable[Condition], type_: str) -> RolloutCause:
     found = find_condition(conditions, type_)
     if found is None or found.status == TRUE:
         return RolloutCause()
-    return RolloutCause(found.reason, found.message)
+    return RolloutCause(found.reason, found.message, found.last_transition_time)
