@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from datum_compute.admission.rules.controller_owned import CONTROL
-from datum_compute.admission.webhook import mutated_kinds, removal_is_asked_about, validated_kinds
+from datum_compute.admission.webhook import mutated_kinds, has_deletion_rules, validated_kinds
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.app.webhook import SERVICE_NAME, SERVICE_NAMESPACE
@@ -125,7 +125,7 @@ def _rules(kinds: Iterable[KindInfo[Any]]) -> Iterable[dict[str, Any]]:
 
 def _removal_rules() -> Iterable[dict[str, Any]]:
     for kind in validated_kinds():
-        if removal_is_asked_about(kind):
+        if has_deletion_rules(kind):
             yield _rule(kind.group, kind.version, [kind], "DELETE")
 
 

@@ -1,4 +1,4 @@
-"""The rules on AdmissionReviews: what is asked, what is answered, what becomes of nonsense."""
+"""Webhook: decisions on AdmissionReviews, patches, and malformed reviews."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datum_compute.admission.questions import AccessQuery, Answers, ListQuery, Question
-from datum_compute.admission.review import Requester, read_review
+from datum_compute.admission.queries import AccessQuery, Answers, ListQuery, Query
+from datum_compute.admission.review import Requester, decode_review
 from datum_compute.admission.rules.workload_references import LOCATIONS
 from datum_compute.admission.webhook import Webhook
 from datum_compute.api.errors import ApiError, BadRequest, Forbidden, Unreachable
@@ -31,9 +31,9 @@ class Surroundings:
 
     rights: tuple[str, ...] = ("use",)
     trouble: Exception | None = None
-    asked: list[tuple[Requester, Question]] = field(default_factory=list)
+    asked: list[tuple[Requester, Query]] = field(default_factory=list)
 
-    async def ask(self, requester: Requester, questions: Sequence[Question]) -> Answers:
+    async def ask(self, requester: Requester, questions: Sequence[Query]) -> Answers:
         self.asked += [(requester, question) for question in questions]
         if self.trouble is not None:
             raise self.trouble
@@ -50,7 +50,7 @@ class Surroundings:
         return Webhook(self.ask, lambda: 0.0)
 
     async def validated(self, body: JsonObject) -> JsonObject:
-        answer = await self.webhook.validate(read_review(body))
+        answer = await self.webhook.validate(decode_review(body))
         assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
         response: JsonObject = answer["response"]
         assert response["uid"] == body["request"]["uid"]
@@ -70,7 +70,7 @@ def in_city(city: str) -> JsonObject:
     return made
 
 
-async def test_a_good_workload_is_allowed_and_the_user_is_passed_on_whole() -> None:
+async def test_a_valid_workload_is_allowed_and_queries_contain_the_whole_user() -> None:
     around = Surroundings()
     assert (await around.validated(review(stored())))["allowed"] is True
     (requester,) = {id(who): who for who, _ in around.asked}.values()
@@ -79,7 +79,7 @@ async def test_a_good_workload_is_allowed_and_the_user_is_passed_on_whole() -> N
     assert requester.extra["scopes"] == ("a", "b")
 
 
-async def test_a_refusal_is_a_status_with_every_cause() -> None:
+async def test_a_denial_contains_a_status_with_all_causes() -> None:
     around = Surroundings(rights=())
     response = await around.validated(review(in_city("DFX")))
     assert response["allowed"] is False
@@ -92,7 +92,7 @@ async def test_a_refusal_is_a_status_with_every_cause() -> None:
     assert "did you mean DFW" in status["message"]
 
 
-async def test_schema_and_plain_rules_hold_too_and_then_nobody_is_asked() -> None:
+async def test_schema_and_chain_errors_deny_without_queries() -> None:
     around = Surroundings()
     broken = stored()
     broken["spec"]["template"]["spec"]["runtime"] = {"sandbox": {"containers": []}}
@@ -103,7 +103,7 @@ async def test_schema_and_plain_rules_hold_too_and_then_nobody_is_asked() -> Non
     assert around.asked == []
 
 
-async def test_a_change_of_metadata_or_status_is_nobodys_business() -> None:
+async def test_a_change_of_metadata_or_status_is_allowed_without_queries() -> None:
     around = Surroundings(rights=(), trouble=Unreachable("away"))
     old = {**in_city("GONE"), "status": {"replicas": 1}}
     new = copied({**old, "status": {"replicas": 2}})
@@ -112,7 +112,7 @@ async def test_a_change_of_metadata_or_status_is_nobodys_business() -> None:
     assert around.asked == []
 
 
-async def test_a_template_with_a_secret_is_changed_by_those_who_may_read_it() -> None:
+async def test_a_template_with_a_secret_can_be_changed_by_users_who_can_read_it() -> None:
     old = stored()
     (container,) = old["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"]
     container["envFrom"] = [{"secretRef": {"name": "db"}}]
@@ -127,7 +127,7 @@ async def test_a_template_with_a_secret_is_changed_by_those_who_may_read_it() ->
     assert (await around.validated(review(changed, old)))["allowed"] is True
 
 
-async def test_what_an_unknown_release_stored_counts_as_new() -> None:
+async def test_all_of_an_invalid_stored_object_counts_as_new() -> None:
     around = Surroundings(rights=())
     response = await around.validated(review(stored(), {"spec": {"placements": "?"}}))
     assert response["allowed"] is False
@@ -137,7 +137,7 @@ async def test_what_an_unknown_release_stored_counts_as_new() -> None:
 @pytest.mark.parametrize(
     "trouble", [Unreachable("away"), TimeoutError(), Forbidden("no reviews for you")]
 )
-async def test_without_an_answer_the_write_is_refused_and_may_be_tried_again(
+async def test_a_failed_query_denies_the_write_and_allows_a_retry(
     trouble: Exception,
 ) -> None:
     response = await Surroundings(trouble=trouble).validated(review(stored()))
@@ -148,7 +148,7 @@ async def test_without_an_answer_the_write_is_refused_and_may_be_tried_again(
     assert "try again" in status["message"]
 
 
-async def test_instances_are_for_those_who_control_them() -> None:
+async def test_instances_can_be_written_only_with_the_verb_control() -> None:
     spec = stored()["spec"]["template"]["spec"]
     instance = {**stored(), "kind": "Instance", "spec": spec}
     for rights, expected in ((("control",), True), (("use",), False)):
@@ -167,13 +167,13 @@ async def test_instances_are_for_those_who_control_them() -> None:
         {"resource": {"group": WORKLOAD.group, "version": "v9", "resource": "workloads"}},
     ],
 )
-async def test_what_has_no_rules_here_is_allowed(more: JsonObject) -> None:
+async def test_objects_without_rules_are_allowed(more: JsonObject) -> None:
     around = Surroundings(rights=())
     assert (await around.validated(review(stored(), **more)))["allowed"] is True
 
 
-async def test_a_deprecated_size_warns() -> None:
-    async def ask(_: Requester, questions: Sequence[Question]) -> Answers:
+async def test_a_deprecated_type_causes_a_warning() -> None:
+    async def ask(_: Requester, questions: Sequence[Query]) -> Answers:
         lifecycle = {"phase": "Deprecated", "replacementInstanceType": "big"}
         old = {"metadata": {"name": "d1-standard-2"}, "spec": {"lifecycle": lifecycle}}
         return Answers(
@@ -185,7 +185,7 @@ async def test_a_deprecated_size_warns() -> None:
             },
         )
 
-    answer = await Webhook(ask, lambda: 0.0).validate(read_review(review(stored())))
+    answer = await Webhook(ask, lambda: 0.0).validate(decode_review(review(stored())))
     (warning,) = answer["response"]["warnings"]
     assert "use big instead" in warning
 
@@ -194,20 +194,20 @@ async def test_a_deprecated_size_warns() -> None:
 
 
 def mutated(body: JsonObject) -> JsonObject:
-    response: JsonObject = Surroundings().webhook.mutate(read_review(body))["response"]
+    response: JsonObject = Surroundings().webhook.mutate(decode_review(body))["response"]
     return response
 
 
-async def test_a_type_that_is_offered_is_not_deleted() -> None:
+async def test_an_offered_type_cannot_be_deleted() -> None:
     spec = {"resources": {"cpu": "1", "memory": "2Gi"}, "lifecycle": {"phase": "Deprecated"}}
     offered = {"metadata": {"name": "old", "uid": "1"}, "spec": spec}
 
-    async def ask(requester: Requester, questions: Sequence[Question]) -> Answers:
+    async def ask(requester: Requester, questions: Sequence[Query]) -> Answers:
         return Answers(listed={q: [offered] for q in questions if isinstance(q, ListQuery)})
 
     async def verdict(old: JsonObject) -> JsonObject:
         body = review(None, old, kind=INSTANCE_TYPE, operation="DELETE", name="old")
-        answer = await Webhook(ask, lambda: 0.0).validate(read_review(body))
+        answer = await Webhook(ask, lambda: 0.0).validate(decode_review(body))
         response: JsonObject = answer["response"]
         return response
 
@@ -220,7 +220,7 @@ async def test_a_type_that_is_offered_is_not_deleted() -> None:
     assert (await verdict({"spec": "?"}))["allowed"] is True
 
 
-def test_cities_are_put_into_upper_case_by_a_patch_of_just_that() -> None:
+def test_the_patch_changes_only_the_case_of_cities() -> None:
     sent = in_city("dfw")
     response = mutated(review(sent))
     assert response["patchType"] == "JSONPatch"
@@ -237,7 +237,7 @@ def by_ann(obj: JsonObject) -> JsonObject:
 
 
 @pytest.mark.parametrize("obj", [by_ann(in_city("DFW")), {}, {"spec": {"placements": 7}}])
-def test_without_anything_to_change_there_is_no_patch(obj: JsonObject) -> None:
+def test_an_object_with_all_defaults_gets_no_patch(obj: JsonObject) -> None:
     assert mutated(review(obj)) == {"uid": "review-1", "allowed": True}
 
 
@@ -249,7 +249,7 @@ json_values = st.recursive(
 
 
 @given(st.dictionaries(st.text("a~/b", max_size=2), json_values), st.data())
-def test_a_patch_leads_from_one_document_to_the_other(before: JsonObject, data: Any) -> None:
+def test_a_patch_converts_one_document_into_the_other(before: JsonObject, data: Any) -> None:
     after = data.draw(st.dictionaries(st.text("a~/b", max_size=2), json_values))
     assert apply_json_patch(before, json_patch(before, after)) == after
     assert json_patch(before, copied(before)) == []
@@ -277,13 +277,13 @@ def test_a_patch_leads_from_one_document_to_the_other(before: JsonObject, data: 
         review(stored(), operation=None),
     ],
 )
-def test_what_is_no_review_is_a_bad_request(body: JsonObject) -> None:
+def test_an_invalid_review_is_a_bad_request(body: JsonObject) -> None:
     with pytest.raises(BadRequest):
-        read_review(body)
+        decode_review(body)
 
 
 @given(json_values, json_values)
-async def test_any_object_gets_a_verdict(new: Any, old: Any) -> None:
+async def test_any_object_gets_a_decision(new: Any, old: Any) -> None:
     body = review({"spec": new, "metadata": old}, {"spec": old, "metadata": new})
     around = Surroundings()
     try:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 import pytest
 
-from datum_compute.admission.rules.controller_owned import CONTROL, GUARDS, RELEASE
+from datum_compute.admission.rules.controller_owned import CONTROL, PROTECTED_FINALIZERS, RELEASE
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, KINDS, NETWORK
 from datum_compute.api.meta.codec import JsonObject, canonical_hash, encode
 from datum_compute.api.planes import PlaneName
@@ -159,7 +159,7 @@ async def test_permissions_listed_by_hand(
 
 # Verbs that only admission checks.
 OWN_VERBS: dict[str, Collection[str]] = {
-    RELEASE: GUARDS.keys(),
+    RELEASE: PROTECTED_FINALIZERS.keys(),
     CONTROL: (DEPLOYMENT.resource, INSTANCE.resource),
     "use": (NETWORK.resource,),
 }

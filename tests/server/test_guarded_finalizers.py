@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from datum_compute.admission.rules.controller_owned import GUARDS
+from datum_compute.admission.rules.controller_owned import PROTECTED_FINALIZERS
 from datum_compute.api.http import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Response
 from datum_compute.api.labels import WORKLOAD_FINALIZER
 from datum_compute.api.meta.codec import JsonObject
@@ -143,4 +143,4 @@ async def test_elsewhere_the_same_word_guards_nothing(guarded: InProcessServer) 
 
 def test_every_finalizer_of_a_controller_is_guarded() -> None:
     held = {f for controller in EVERYTHING for f in controller.finalizers}
-    assert held == {f for finalizers in GUARDS.values() for f in finalizers}
+    assert held == {f for finalizers in PROTECTED_FINALIZERS.values() for f in finalizers}

@@ -1,6 +1,6 @@
-"""Defaulting and validation that a schema cannot say, for the embedded server and for the webhook.
+"""Defaults and validations that a schema cannot express, for the embedded server and the webhook.
 
-May not enter: writes, rollout decisions.
-To add a rule: a function in the file of its kind, listed in ``chain.py``; one that must know more
-than the object says what it asks, and is listed in ``reading.py``.
+Start with ``chain.py``, which lists the rules that depend only on the object. Rules that need other
+objects or permissions are listed in ``context_rules.py``. To add a rule, write a function in the
+module of its subject in ``rules/`` and list it. Rules do not write and do not plan rollouts.
 """

@@ -1,10 +1,10 @@
-"""Which rules a write of each kind passes, in order: first the defaults, then the validations.
+"""The rules of each kind that depend only on the object: first defaults, then validations.
 
 Rules are pure functions of (new, old); ``old`` is None on create. They run after the structural
-schema found no error, so they may rely on the shape it promises, and only when something besides
-metadata and status changed: a stored object that a newer rule dislikes can still lose a finalizer.
-To add a rule: write it in the file of its kind and list it in ``CHAIN``. Immutable fields need no
-line: their model says so.
+schema found no error, so they can rely on its types. They run only if something besides metadata
+and status changed: an object that violates a newer rule can still lose a finalizer. To add a rule,
+write it in the module of its subject and list it in ``CHAIN``. Immutable fields are declared in the
+model of a kind and need no rule.
 """
 
 from __future__ import annotations
@@ -16,48 +16,48 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-from datum_compute.admission.findings import name_at_most, with_times
+from datum_compute.admission.findings import name_length_rule, normalize_times
 from datum_compute.admission.rules import rbac, template, workload
 from datum_compute.admission.rules import services as service
 from datum_compute.admission.rules.core import (
-    CORE,
-    NEW,
+    CORE_EVENT_FIELDS,
+    NEW_EVENT_FIELDS,
+    EventFieldNames,
     EventRules,
-    Words,
-    docker_config_is_json,
-    fits_the_limit,
-    frozen_stays_frozen,
-    has_the_keys_of_its_type,
-    keys_are_file_names,
-    keys_differ,
-    type_is_immutable,
-    with_string_data_merged,
+    check_data_size,
+    check_docker_config,
+    check_frozen_data,
+    check_key_names,
+    check_keys_of_type,
+    check_keys_unique,
+    check_type_unchanged,
+    merge_string_data,
 )
 from datum_compute.admission.rules.crd import (
-    check_immutable_fields,
-    names_fit,
-    nothing_is_asked_that_is_not_supported,
-    protected_groups_are_approved,
-    versions_fit,
-    with_default_names,
+    check_definition_names,
+    check_group_approved,
+    check_stored_versions_kept,
+    check_supported_features,
+    check_versions,
+    default_names,
 )
 from datum_compute.admission.rules.instance_type import (
-    a_new_one_is_active,
-    phase_goes_forward,
-    replacement_is_named,
+    check_initial_phase,
+    check_phase_order,
+    check_replacement,
 )
-from datum_compute.admission.rules.network import prefix_fits_its_family, ranges_are_prefixes
+from datum_compute.admission.rules.network import check_network_ranges, check_subnet_prefix
 from datum_compute.admission.rules.services import (
-    name_is_a_label,
-    named_as_its_service,
-    with_organization,
+    check_entitlement_name,
+    check_project_name,
+    label_organization,
 )
 from datum_compute.admission.rules.workload import (
-    groups_come_with_users,
-    idle_times_make_sense,
-    probes_ask_one_thing,
-    sleepers_can_be_woken,
-    template_leaves_platform_names_alone,
+    check_can_be_woken,
+    check_group_has_user,
+    check_idle_time,
+    check_probes,
+    check_reserved_names,
 )
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import (
@@ -89,9 +89,9 @@ from datum_compute.api.schema.derive import structural_schema
 from datum_compute.api.schema.report import limit_causes
 from datum_compute.api.schema.validate import Check, Report, compile_check
 
-# --- Fields of the public API that nothing here can carry out yet: refused by name
-# Other fields that a schema does not know are dropped with a warning; these are known to mean
-# something, and a workload without them would not be what was asked for.
+# --- Fields of the public API that are not implemented yet
+# These are refused, because the workload would not be what its author described without them. Other
+# fields that the schema does not contain are dropped with a warning.
 
 
 _TEMPLATE = r"spec\.template\.spec\."
@@ -115,7 +115,7 @@ _UNSUPPORTED: Mapping[str, Mapping[str, str]] = {
 
 
 def unsupported_fields(kind: KindInfo[Any], unknown: Iterable[str]) -> dict[str, Cause]:
-    """Those of the unknown fields that are refused, and why."""
+    """Return the errors of those unknown fields that are refused, by path."""
     patterns = _UNSUPPORTED.get(kind.resource, {})
     return {
         path: Cause(path, "FieldValueForbidden", f"Forbidden: {why}")
@@ -125,9 +125,10 @@ def unsupported_fields(kind: KindInfo[Any], unknown: Iterable[str]) -> dict[str,
     }
 
 
-# --- Fields that keep their first value, for every kind: read off the rules that its schema carries
-# A real API server evaluates those rules itself; this is the same for the embedded one. As there, a
-# field is compared with its defaults filled in, so that a new default changes nothing.
+# --- Immutable fields
+# Schemas declare immutable fields as validation rules, which kube-apiserver evaluates. This code
+# does the same for the embedded server. Values are compared with their defaults, as kube-apiserver
+# does, so that a new default is not a change.
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +138,14 @@ class ImmutableField:
     check: Check
 
     def value_in(self, obj: JsonObject) -> Any:
-        """The value with its defaults, or None where there is none."""
+        """Return the value with its defaults, or None if the object does not have the field."""
         value: Any = obj
         for name in self.path:
             value = value.get(name) if isinstance(value, dict) else None
         return None if value is None else self.check(value, "", Report())
 
 
-def immutable_fields_stay(
+def check_immutable_fields(
     kind: KindInfo[Any], new: JsonObject, old: JsonObject | None
 ) -> Iterable[Cause]:
     if old is None:
@@ -153,25 +154,25 @@ def immutable_fields_stay(
     for field in _immutable_fields(kind):
         before, now = field.value_in(old), field.value_in(new)
         if before is not None and now is not None and before != now:
-            said = f' (it is "{before}")' if isinstance(before, str) else ""
-            report.invalid(".".join(field.path), now, field.message + said)
+            stored = f' (it is "{before}")' if isinstance(before, str) else ""
+            report.invalid(".".join(field.path), now, field.message + stored)
     yield from report.errors
 
 
 @cache
 def _immutable_fields(kind: KindInfo[Any]) -> tuple[ImmutableField, ...]:
-    return tuple(_found(structural_schema(kind), ()))
+    return tuple(_find_immutable_fields(structural_schema(kind), ()))
 
 
-def _found(schema: JsonObject, path: tuple[str, ...]) -> Iterator[ImmutableField]:
+def _find_immutable_fields(schema: JsonObject, path: tuple[str, ...]) -> Iterator[ImmutableField]:
     for rule in schema.get(VALIDATIONS, ()):
         if rule["rule"] == IMMUTABLE_RULE:
             yield ImmutableField(path, rule["message"], compile_check(schema))
     for name, inner in schema.get("properties", {}).items():
-        yield from _found(inner, (*path, name))
+        yield from _find_immutable_fields(inner, (*path, name))
 
 
-# --- chain
+# --- Rules by kind
 
 
 Default = Callable[[JsonObject, JsonObject | None], JsonObject]
@@ -187,160 +188,163 @@ class Rules:
 _NO_RULES = Rules()
 
 
-def _event_rules(words: Words) -> Rules:
-    rules = EventRules(words)
+def _event_rules(field_names: EventFieldNames) -> Rules:
+    rules = EventRules(field_names)
     return Rules(
-        defaults=(rules.with_times,),
-        validations=(rules.lies_with_its_object, rules.says_who_reports),
+        defaults=(rules.normalize_times,),
+        validations=(rules.check_namespace, rules.check_reporter),
     )
 
 
 CHAIN: Mapping[str, Rules] = {
     WORKLOAD.resource: Rules(
-        defaults=(workload.with_upper_case_cities,),
+        defaults=(workload.normalize_cities,),
         validations=(
-            name_at_most(63, "it becomes a label value"),
-            workload.template_fits,
-            workload.template_labels_are_labels,
-            template_leaves_platform_names_alone,
-            workload.cities_are_unique,
-            workload.floors_can_be_kept,
-            workload.port_names_are_unique,
-            workload.env_names_are_unique,
-            template.variables_have_one_source,
-            template.variables_can_be_set,
-            template.volumes_have_one_source,
-            template.volumes_and_attachments_match,
-            template.texts_have_no_nul,
-            template.mount_paths_are_valid,
-            template.networks_are_names,
-            template.requests_are_whole,
-            template.requests_fit_limits,
-            probes_ask_one_thing,
-            groups_come_with_users,
-            idle_times_make_sense,
-            sleepers_can_be_woken,
+            name_length_rule(63, "it becomes a label value"),
+            workload.check_template_size,
+            workload.check_template_metadata,
+            check_reserved_names,
+            workload.check_cities_unique,
+            workload.check_city_floors,
+            workload.check_port_names_unique,
+            workload.check_env_names_unique,
+            template.check_variable_sources,
+            template.check_variable_names,
+            template.check_volume_sources,
+            template.check_volume_attachments,
+            template.check_no_nul_bytes,
+            template.check_mount_paths,
+            template.check_network_names,
+            template.check_requests_complete,
+            template.check_requests_within_limits,
+            check_probes,
+            check_group_has_user,
+            check_idle_time,
+            check_can_be_woken,
         ),
     ),
     CONFIG_MAP.resource: Rules(
         validations=(
-            keys_are_file_names,
-            keys_differ,
-            fits_the_limit,
-            frozen_stays_frozen,
+            check_key_names,
+            check_keys_unique,
+            check_data_size,
+            check_frozen_data,
         ),
     ),
     SECRET.resource: Rules(
-        defaults=(with_string_data_merged,),
+        defaults=(merge_string_data,),
         validations=(
-            keys_are_file_names,
-            fits_the_limit,
-            frozen_stays_frozen,
-            type_is_immutable,
-            has_the_keys_of_its_type,
-            docker_config_is_json,
+            check_key_names,
+            check_data_size,
+            check_frozen_data,
+            check_type_unchanged,
+            check_keys_of_type,
+            check_docker_config,
         ),
     ),
-    EVENT.resource: _event_rules(CORE),
-    EVENTS_V1.resource: _event_rules(NEW),
+    EVENT.resource: _event_rules(CORE_EVENT_FIELDS),
+    EVENTS_V1.resource: _event_rules(NEW_EVENT_FIELDS),
     DEFINITION.resource: Rules(
-        defaults=(with_default_names,),
+        defaults=(default_names,),
         validations=(
-            names_fit,
-            protected_groups_are_approved,
-            nothing_is_asked_that_is_not_supported,
-            versions_fit,
-            check_immutable_fields,
+            check_definition_names,
+            check_group_approved,
+            check_supported_features,
+            check_versions,
+            check_stored_versions_kept,
         ),
     ),
     LEASE.resource: Rules(
-        defaults=(with_times(micro=[("spec", "acquireTime"), ("spec", "renewTime")]),)
+        defaults=(normalize_times(micro=[("spec", "acquireTime"), ("spec", "renewTime")]),)
     ),
-    ROLE.resource: Rules(validations=(rbac.rules_are_few, rbac.rules_of_a_role)),
+    ROLE.resource: Rules(validations=(rbac.check_rule_count, rbac.check_role_rules)),
     CLUSTER_ROLE.resource: Rules(
         validations=(
-            rbac.rules_are_few,
-            rbac.rules_of_a_cluster_role,
-            rbac.selectors_of_a_cluster_role,
+            rbac.check_rule_count,
+            rbac.check_cluster_role_rules,
+            rbac.check_aggregation_rule,
         )
     ),
     ROLE_BINDING.resource: Rules(
-        defaults=(rbac.with_api_groups,),
+        defaults=(rbac.default_api_groups,),
         validations=(
-            rbac.subjects_are_few,
-            rbac.role_is_immutable,
-            rbac.role_of_a_binding,
-            rbac.subjects_of_a_binding,
+            rbac.check_subject_count,
+            rbac.check_role_ref_unchanged,
+            rbac.check_role_ref,
+            rbac.check_subjects,
         ),
     ),
     CLUSTER_ROLE_BINDING.resource: Rules(
-        defaults=(rbac.with_api_groups,),
+        defaults=(rbac.default_api_groups,),
         validations=(
-            rbac.subjects_are_few,
-            rbac.role_is_immutable,
-            rbac.role_of_a_cluster_binding,
-            rbac.subjects_of_a_binding,
+            rbac.check_subject_count,
+            rbac.check_role_ref_unchanged,
+            rbac.check_cluster_role_ref,
+            rbac.check_subjects,
         ),
     ),
     INSTANCE_TYPE.resource: Rules(
         validations=(
-            a_new_one_is_active,
-            phase_goes_forward,
-            replacement_is_named,
+            check_initial_phase,
+            check_phase_order,
+            check_replacement,
         )
     ),
-    NETWORK.resource: Rules(validations=(ranges_are_prefixes,)),
-    SUBNET.resource: Rules(validations=(prefix_fits_its_family,)),
-    SUBNET_CLAIM.resource: Rules(validations=(prefix_fits_its_family,)),
+    NETWORK.resource: Rules(validations=(check_network_ranges,)),
+    SUBNET.resource: Rules(validations=(check_subnet_prefix,)),
+    SUBNET_CLAIM.resource: Rules(validations=(check_subnet_prefix,)),
     SERVICE.resource: Rules(
         validations=(
-            name_at_most(63, "it becomes a label value"),
-            service.phase_goes_forward,
+            name_length_rule(63, "it becomes a label value"),
+            service.check_phase_order,
         )
     ),
     SERVICE_CONFIGURATION.resource: Rules(
         validations=(
-            service.phase_goes_forward,
-            service.metrics_are_declared,
-            service.limits_are_in_order,
-            service.nothing_is_provisioned,
+            service.check_phase_order,
+            service.check_metrics_declared,
+            service.check_limits,
+            service.check_no_provisioning,
         )
     ),
     ORGANIZATION.resource: Rules(
-        validations=(name_at_most(50, "its namespace is organization-<name>"),)
+        validations=(name_length_rule(50, "its namespace is organization-<name>"),)
     ),
     PROJECT.resource: Rules(
-        defaults=(with_organization,),
+        defaults=(label_organization,),
         validations=(
-            name_at_most(55, "names that are made from it have a limit of 63"),
-            name_is_a_label,
+            name_length_rule(55, "names that are made from it have a limit of 63"),
+            check_project_name,
         ),
     ),
-    ENTITLEMENT.resource: Rules(validations=(named_as_its_service,)),
+    ENTITLEMENT.resource: Rules(validations=(check_entitlement_name,)),
 }
 
 
 def admit(
     kind: KindInfo[Any], new: JsonObject, old: JsonObject | None
 ) -> tuple[JsonObject, list[Cause]]:
-    """The object with its defaults, and everything that is wrong with it."""
-    new = defaulted(kind, new, old)
-    return new, faults(kind, new, old)
+    """Return the object with its defaults, and its errors."""
+    new = apply_defaults(kind, new, old)
+    return new, find_errors(kind, new, old)
 
 
-def defaulted(kind: KindInfo[Any], new: JsonObject, old: JsonObject | None) -> JsonObject:
+def apply_defaults(kind: KindInfo[Any], new: JsonObject, old: JsonObject | None) -> JsonObject:
     for default in CHAIN.get(kind.resource, _NO_RULES).defaults:
         new = default(new, old)
     return new
 
 
-def faults(kind: KindInfo[Any], new: JsonObject, old: JsonObject | None) -> list[Cause]:
-    """Return the first ERRORS_MAX errors. The search stops there, so that many invalid items do
-    not cost a long search and a large response."""
+def find_errors(kind: KindInfo[Any], new: JsonObject, old: JsonObject | None) -> list[Cause]:
+    """Return the first ERRORS_MAX errors.
+
+    The search ends there, so that many invalid items cost neither a long search nor a large
+    response.
+    """
     validations = CHAIN.get(kind.resource, _NO_RULES).validations
     return limit_causes(
         chain(
-            immutable_fields_stay(kind, new, old),
+            check_immutable_fields(kind, new, old),
             (cause for validation in validations for cause in validation(new, old)),
         )
     )

@@ -1,10 +1,11 @@
-"""Rules that must know more than the object. They run after those of ``chain.py`` found no fault.
+"""Rules that depend on other objects or on permissions of the user.
 
-A rule is two pure functions: ``asks`` says what it must know about a write, ``finds`` judges by the
-answers. It yields causes (the write is refused) and warnings (it is stored, and the caller is
-told). Whoever runs the rules answers the questions first: the embedded server from its store, the
-webhook over a client; what they answer may be a moment old.
-To add a rule: write it in the file of what it is about and list it in ``CONTEXT_RULES``.
+They run after the rules of ``chain.py`` found no error. A rule consists of two pure functions:
+``queries`` returns what the rule needs, and ``check`` yields causes, which refuse the write, and
+warnings, which the response contains. The embedded server answers the queries from its store, the
+webhook with a client. Answers can be slightly out of date.
+
+To add a rule, write it in the module of its subject and list it in ``CONTEXT_RULES``.
 """
 
 from __future__ import annotations
@@ -15,25 +16,26 @@ from dataclasses import dataclass
 import msgspec
 
 from datum_compute.admission.findings import AdmissionWarning, Finding
-from datum_compute.admission.questions import Answers, Question, Removal, Write
+from datum_compute.admission.queries import Answers, Deletion, Query, Write
 from datum_compute.admission.rules import services as entitlement
-from datum_compute.admission.rules.controller_owned import asks_who_controls, controllers_write
-from datum_compute.admission.rules.instance_type import (
-    asks_for_the_catalogue,
-    asks_nothing,
-    grace_has_passed,
-    type_is_retired,
+from datum_compute.admission.rules.controller_owned import (
+    check_controller_access,
+    query_controller_access,
 )
-from datum_compute.admission.rules.services import asks_for_organizations, organization_is_there
+from datum_compute.admission.rules.instance_type import (
+    check_grace_period,
+    check_type_disabled,
+    query_catalogue,
+)
+from datum_compute.admission.rules.network import check_networks_not_deleted, query_networks
+from datum_compute.admission.rules.services import check_organization_exists, query_organizations
 from datum_compute.admission.rules.workload_references import (
-    asks_for_access,
-    asks_for_locations,
-    asks_for_networks,
-    asks_for_types,
-    cities_are_known,
-    networks_stay,
-    references_are_allowed,
-    size_is_offered,
+    check_cities_known,
+    check_instance_type_offered,
+    check_reference_access,
+    query_instance_types,
+    query_locations,
+    query_reference_access,
 )
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import (
@@ -46,29 +48,33 @@ from datum_compute.api.kinds import (
 )
 
 
+def _no_queries(_write: Write) -> Iterable[Query]:
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
-class ReadingRule:
-    asks: Callable[[Write], Iterable[Question]]
-    finds: Callable[[Write, Answers], Iterable[Finding]]
+class ContextRule:
+    queries: Callable[[Write], Iterable[Query]]
+    check: Callable[[Write, Answers], Iterable[Finding]]
 
 
-_OWNERSHIP = (ReadingRule(asks_who_controls, controllers_write),)
+_OWNERSHIP = (ContextRule(query_controller_access, check_controller_access),)
 
-CONTEXT_RULES: Mapping[str, tuple[ReadingRule, ...]] = {
+CONTEXT_RULES: Mapping[str, tuple[ContextRule, ...]] = {
     WORKLOAD.resource: (
-        ReadingRule(entitlement.asks_for_access, entitlement.project_has_access),
-        ReadingRule(asks_for_locations, cities_are_known),
-        ReadingRule(asks_for_types, size_is_offered),
-        ReadingRule(asks_for_access, references_are_allowed),
-        ReadingRule(asks_for_networks, networks_stay),
+        ContextRule(entitlement.query_entitlements, entitlement.check_project_access),
+        ContextRule(query_locations, check_cities_known),
+        ContextRule(query_instance_types, check_instance_type_offered),
+        ContextRule(query_reference_access, check_reference_access),
+        ContextRule(query_networks, check_networks_not_deleted),
     ),
     DEPLOYMENT.resource: _OWNERSHIP,
     INSTANCE.resource: _OWNERSHIP,
-    PROJECT.resource: (ReadingRule(asks_for_organizations, organization_is_there),),
+    PROJECT.resource: (ContextRule(query_organizations, check_organization_exists),),
     ENTITLEMENT.resource: (
-        ReadingRule(entitlement.asks_for_services, entitlement.service_is_offered),
+        ContextRule(entitlement.query_offered_services, entitlement.check_service_offered),
     ),
-    INSTANCE_TYPE.resource: (ReadingRule(asks_nothing, grace_has_passed),),
+    INSTANCE_TYPE.resource: (ContextRule(_no_queries, check_grace_period),),
 }
 
 
@@ -80,15 +86,16 @@ class Findings(msgspec.Struct, frozen=True):
 _NOTHING = Findings()
 
 
-def questions_of(write: Write) -> tuple[Question, ...]:
-    """Everything that must be answered before the write can be judged, each once, in order."""
+def queries_of_write(write: Write) -> tuple[Query, ...]:
+    """Return the queries that the rules of a write need, each once and in order."""
     rules = CONTEXT_RULES.get(write.kind.resource, ())
-    return tuple(dict.fromkeys(question for rule in rules for question in rule.asks(write)))
+    return tuple(dict.fromkeys(query for rule in rules for query in rule.queries(write)))
 
 
 def evaluate(write: Write, answers: Answers) -> Findings:
+    """Run the rules of a write."""
     rules = CONTEXT_RULES.get(write.kind.resource, ())
-    found = [finding for rule in rules for finding in rule.finds(write, answers)]
+    found = [finding for rule in rules for finding in rule.check(write, answers)]
     if not found:
         return _NOTHING
     return Findings(
@@ -97,33 +104,35 @@ def evaluate(write: Write, answers: Answers) -> Findings:
     )
 
 
-# --- Rules for deletions, asked and answered as those of ``reading.py`` are
-# They speak about what is to go; an object that is going already may be deleted as often as anybody
-# likes. To add a rule: write it in the file of what it is about and list it in ``REMOVING``.
+# --- Rules for deletions
+# They do not run for an object that is terminating already. To add a rule, write it in the module
+# of its subject and list it in ``DELETION_RULES``.
 
 
 @dataclass(frozen=True, slots=True)
-class RemovingRule:
-    asks: Callable[[Removal], Iterable[Question]]
-    finds: Callable[[Removal, Answers], Iterable[Cause]]
+class DeletionRule:
+    queries: Callable[[Deletion], Iterable[Query]]
+    check: Callable[[Deletion, Answers], Iterable[Cause]]
 
 
-REMOVING: Mapping[str, tuple[RemovingRule, ...]] = {
-    INSTANCE_TYPE.resource: (RemovingRule(asks_for_the_catalogue, type_is_retired),),
+DELETION_RULES: Mapping[str, tuple[DeletionRule, ...]] = {
+    INSTANCE_TYPE.resource: (DeletionRule(query_catalogue, check_type_disabled),),
 }
 
 
-def questions_before(removal: Removal) -> tuple[Question, ...]:
-    """Everything that must be answered before the deletion can be judged, each once, in order."""
-    asked = (question for rule in _rules(removal) for question in rule.asks(removal))
-    return tuple(dict.fromkeys(asked))
+def queries_of_deletion(deletion: Deletion) -> tuple[Query, ...]:
+    """Return the queries that the rules of a deletion need, each once and in order."""
+    queries = (query for rule in _deletion_rules(deletion) for query in rule.queries(deletion))
+    return tuple(dict.fromkeys(queries))
 
 
-def objections(removal: Removal, answers: Answers) -> list[Cause]:
-    return [cause for rule in _rules(removal) for cause in rule.finds(removal, answers)]
+def evaluate_deletion(deletion: Deletion, answers: Answers) -> list[Cause]:
+    """Run the rules of a deletion."""
+    rules = _deletion_rules(deletion)
+    return [cause for rule in rules for cause in rule.check(deletion, answers)]
 
 
-def _rules(removal: Removal) -> tuple[RemovingRule, ...]:
-    if removal.old["metadata"].get("deletionTimestamp"):
+def _deletion_rules(deletion: Deletion) -> tuple[DeletionRule, ...]:
+    if deletion.old["metadata"].get("deletionTimestamp"):
         return ()
-    return REMOVING.get(removal.kind.resource, ())
+    return DELETION_RULES.get(deletion.kind.resource, ())

@@ -1,4 +1,4 @@
-"""What a rule may find: a cause to refuse the write, or something worth a warning."""
+"""Results of admission rules, the error that contains them, and rules that several kinds share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from datum_compute.api.meta.timestamps import normalize_micro_time, normalize_ti
 
 @dataclass(frozen=True, slots=True)
 class AdmissionWarning:
-    """The write is stored, and the caller is told."""
+    """A text that the response contains. The write is stored."""
 
     text: str
 
@@ -23,10 +23,8 @@ class AdmissionWarning:
 Finding = Cause | AdmissionWarning
 
 
-# --- The error that lists everything that is wrong with an object, in the words clients know
-
-
 def invalid(kind: KindInfo[Any], name: str, causes: Sequence[Cause]) -> Invalid:
+    """Return the error with all causes, in the form of kube-apiserver."""
     qualified = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
     listed = [
         f"{cause.field}: {cause.message}" if cause.field else cause.message for cause in causes
@@ -36,59 +34,59 @@ def invalid(kind: KindInfo[Any], name: str, causes: Sequence[Cause]) -> Invalid:
     return Invalid(message, name=name, group=kind.group, kind=kind.kind, causes=causes)
 
 
-# --- What somebody may have meant who wrote a name that there is not
+# --- Suggestions for unknown names
 
 
 _NAMES_MAX = 8
-_LENGTH_MAX = 64  # comparing longer ones takes long, and nobody means one of ours by them
+_LENGTH_MAX = 64  # comparing longer names is slow, and existing names are shorter
 
 
-def hint(asked: str, offered: Iterable[str]) -> str:
-    """The nearest names first, else what there is; empty if there is nothing."""
-    names = sorted(offered)
-    near = get_close_matches(asked[:_LENGTH_MAX], names, n=3, cutoff=0.6)
+def suggest_names(name: str, existing: Iterable[str]) -> str:
+    """Return the most similar names, else some of the existing ones, else an empty string."""
+    names = sorted(existing)
+    near = get_close_matches(name[:_LENGTH_MAX], names, n=3, cutoff=0.6)
     if near:
         return f"did you mean {' or '.join(near)}?"
     more = ", ..." if len(names) > _NAMES_MAX else ""
     return f"there are: {', '.join(names[:_NAMES_MAX])}{more}" if names else ""
 
 
-# --- Times as every reader expects them: UTC, and whole seconds or six digits of one
+# --- Normal form of times: UTC, with whole seconds or microseconds
 
 
 Path = Sequence[str]
 
 
-def with_times(
+def normalize_times(
     *, seconds: Sequence[Path] = (), micro: Sequence[Path] = ()
 ) -> Callable[[JsonObject, JsonObject | None], JsonObject]:
-    """A default that rewrites the times at these paths; the schema has checked their form."""
+    """Return a default that normalizes the times at these paths. The schema checks their syntax."""
 
     def rewrite(new: JsonObject, old: JsonObject | None) -> JsonObject:
         for path in seconds:
-            new = _rewritten(new, path, normalize_time)
+            new = _rewrite_at(new, path, normalize_time)
         for path in micro:
-            new = _rewritten(new, path, normalize_micro_time)
+            new = _rewrite_at(new, path, normalize_micro_time)
         return new
 
     return rewrite
 
 
-def _rewritten(obj: JsonObject, path: Path, rewrite: Callable[[str], str]) -> JsonObject:
+def _rewrite_at(obj: JsonObject, path: Path, rewrite: Callable[[str], str]) -> JsonObject:
     name, *rest = path
     value = obj.get(name)
     if rest:
-        return {**obj, name: _rewritten(value, rest, rewrite)} if isinstance(value, dict) else obj
+        return {**obj, name: _rewrite_at(value, rest, rewrite)} if isinstance(value, dict) else obj
     return {**obj, name: rewrite(value)} if isinstance(value, str) else obj
 
 
-# --- Phases that only go forward, one step at a time, whatever kind they belong to
+# --- Phases
 
 
-def one_step_forward(
+def phase_order_rule(
     field: str, phases: Sequence[str], phase_of: Callable[[JsonObject], str]
 ) -> Callable[[JsonObject, JsonObject | None], Iterable[Cause]]:
-    """The rule that ``field`` stays, or goes to the phase that follows in ``phases``."""
+    """Return a rule: a phase stays, or changes to the next one in ``phases``."""
 
     def rule(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
         if old is None:
@@ -103,13 +101,10 @@ def one_step_forward(
     return rule
 
 
-# --- Names of objects that become part of something with a shorter limit
-
-
-def name_at_most(
+def name_length_rule(
     length: int, because: str
 ) -> Callable[[JsonObject, JsonObject | None], Iterable[Cause]]:
-    """The rule that a new object's name has at most ``length`` characters."""
+    """Return a rule: the name of a new object has at most ``length`` characters."""
 
     def rule(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
         name = new["metadata"].get("name", "")

@@ -1,7 +1,7 @@
-"""AdmissionReview (admission.k8s.io/v1): what an API server asks of a webhook, and the answer.
+"""AdmissionReview (admission.k8s.io/v1): the request of an API server, and the response.
 
-Pure: a plain JSON value in, a ``Review`` or a plain JSON answer out. What cannot be understood is a
-BadRequest; the API server then does what the failure policy of its configuration says.
+The functions are pure and convert between JSON values and ``Review``. A review that cannot be
+decoded is a BadRequest; the API server then applies the failure policy of its configuration.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from datum_compute.api.meta.json_patch import json_patch
 
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"
 CREATE, UPDATE, DELETE = "CREATE", "UPDATE", "DELETE"
-_WARNINGS_MAX, _WARNING_LENGTH_MAX = 16, 256  # longer ones are cut by API servers
+_WARNINGS_MAX, _WARNING_LENGTH_MAX = 16, 256  # API servers truncate longer warnings
 
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """Who is behind the write, as the API server knows them."""
+    """The user of the write, as the API server authenticated it."""
 
     name: str
     uid: str = ""
@@ -43,7 +43,7 @@ class _UserInfo(ApiStruct, frozen=True, kw_only=True):
 
 
 class Review(ApiStruct, frozen=True, kw_only=True):
-    """One question of an API server."""
+    """One request of an API server."""
 
     uid: str
     resource: _Resource
@@ -62,15 +62,15 @@ class Review(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def is_write(self) -> bool:
-        """Of an object as a whole; everything else has no rules here."""
+        """Create or update of an object. There are no rules for subresources."""
         return self.operation in (CREATE, UPDATE) and not self.sub_resource
 
     @property
-    def is_removal(self) -> bool:
+    def is_deletion(self) -> bool:
         return self.operation == DELETE and not self.sub_resource
 
 
-def read_review(body: JsonObject) -> Review:
+def decode_review(body: JsonObject) -> Review:
     if (body.get("apiVersion"), body.get("kind")) != (API_VERSION, KIND):
         raise BadRequest(f"the body must be an {KIND} of {API_VERSION}")
     request = body.get("request")
@@ -89,25 +89,25 @@ def read_review(body: JsonObject) -> Review:
     return review
 
 
-def allowed(review: Review, warnings: Sequence[str] = ()) -> JsonObject:
-    return _answer(review, {"allowed": True}, warnings)
+def allow(review: Review, warnings: Sequence[str] = ()) -> JsonObject:
+    return _respond(review, {"allowed": True}, warnings)
 
 
-def mutated(review: Review, after: JsonObject) -> JsonObject:
-    """Allowed, with what must be changed first."""
+def allow_with_patch(review: Review, after: JsonObject) -> JsonObject:
+    """Allow the write, with a patch from the object to ``after``."""
     operations = json_patch(review.object, after)
     if not operations:
-        return allowed(review)
+        return allow(review)
     patch = base64.b64encode(encode(operations)).decode()
-    return _answer(review, {"allowed": True, "patchType": "JSONPatch", "patch": patch}, ())
+    return _respond(review, {"allowed": True, "patchType": "JSONPatch", "patch": patch}, ())
 
 
-def refused(review: Review, error: ApiError, warnings: Sequence[str] = ()) -> JsonObject:
-    return _answer(review, {"allowed": False, "status": to_status(error)}, warnings)
+def deny(review: Review, error: ApiError, warnings: Sequence[str] = ()) -> JsonObject:
+    return _respond(review, {"allowed": False, "status": to_status(error)}, warnings)
 
 
-def _answer(review: Review, response: JsonObject, warnings: Sequence[str]) -> JsonObject:
-    answer: JsonObject = {"uid": review.uid, **response}
+def _respond(review: Review, result: JsonObject, warnings: Sequence[str]) -> JsonObject:
+    response: JsonObject = {"uid": review.uid, **result}
     if warnings:
-        answer["warnings"] = [text[:_WARNING_LENGTH_MAX] for text in warnings[:_WARNINGS_MAX]]
-    return {"apiVersion": API_VERSION, "kind": KIND, "response": answer}
+        response["warnings"] = [text[:_WARNING_LENGTH_MAX] for text in warnings[:_WARNINGS_MAX]]
+    return {"apiVersion": API_VERSION, "kind": KIND, "response": response}

@@ -1,9 +1,8 @@
-"""The rules as a webhook runs them: on an AdmissionReview, with questions answered over a client.
+"""Admission webhook: runs the rules on an AdmissionReview. A client answers their queries.
 
-Rules kept here: an object is checked by its schema first, since the rules rely on the shape that
-promises; an object of which only metadata or status changed is left alone, except for who may do
-that; when a question cannot be answered the write is refused and may be tried again, never waved
-through.
+The schema is checked first, because the rules rely on its types. If only metadata or status
+changed, only the rules about permissions run. If a query cannot be answered, the write is denied
+with an error that allows a retry.
 """
 
 from __future__ import annotations
@@ -14,25 +13,25 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from datum_compute.admission.chain import CHAIN, defaulted, faults
+from datum_compute.admission.chain import CHAIN, apply_defaults, find_errors
 from datum_compute.admission.context_rules import (
     CONTEXT_RULES,
-    REMOVING,
+    DELETION_RULES,
     evaluate,
-    objections,
-    questions_before,
-    questions_of,
+    evaluate_deletion,
+    queries_of_deletion,
+    queries_of_write,
 )
 from datum_compute.admission.findings import invalid
-from datum_compute.admission.questions import (
+from datum_compute.admission.queries import (
     AccessQuery,
     Answers,
+    Deletion,
     ListQuery,
-    Question,
-    Removal,
+    Query,
     Write,
 )
-from datum_compute.admission.review import Requester, Review, allowed, mutated, refused
+from datum_compute.admission.review import Requester, Review, allow, allow_with_patch, deny
 from datum_compute.admission.rules.controller_owned import with_author
 from datum_compute.admission.rules.instance_type import DEPRECATION_GRACE_S
 from datum_compute.api.errors import (
@@ -51,26 +50,26 @@ from datum_compute.api.schema.derive import structural_schema
 from datum_compute.api.schema.validate import Check, Report, compile_check, object_schema
 from datum_compute.client.client import Client
 
-# --- Which kinds a webhook is asked about, read off the tables of rules: ours, where they have any
-# Kinds of Kubernetes and of Karmada have their own rules there. The manifests in ``deploy/webhook``
-# are made from this (``hack/webhook_manifests.py``).
+# --- The kinds of the webhook: kinds of the platform that have rules
+# API servers and Karmada validate their own kinds. ``hack/webhook_manifests.py`` generates the
+# manifests in ``deploy/webhook`` from these functions.
 
 
 def validated_kinds() -> tuple[KindInfo[Any], ...]:
     return tuple(k for k in _own_kinds() if k.resource in CHAIN or k.resource in CONTEXT_RULES)
 
 
-def removal_is_asked_about(kind: KindInfo[Any]) -> bool:
-    return kind.resource in REMOVING
+def has_deletion_rules(kind: KindInfo[Any]) -> bool:
+    return kind.resource in DELETION_RULES
 
 
 def mutated_kinds() -> tuple[KindInfo[Any], ...]:
     return tuple(k for k in _own_kinds() if k.resource in CHAIN and CHAIN[k.resource].defaults)
 
 
-def hooked_kind(group: str, version: str, plural: str) -> KindInfo[Any] | None:
-    place = (group, version, plural)
-    found = (k for k in validated_kinds() if (k.group, k.version, k.plural) == place)
+def find_validated_kind(group: str, version: str, plural: str) -> KindInfo[Any] | None:
+    resource = (group, version, plural)
+    found = (k for k in validated_kinds() if (k.group, k.version, k.plural) == resource)
     return next(found, None)
 
 
@@ -78,68 +77,71 @@ def _own_kinds() -> list[KindInfo[Any]]:
     return [kind for kind in KINDS if not (kind.built_in or kind.partial)]
 
 
-# --- webhook
+# --- Webhook
 
 
-# Well within the ten seconds that an API server waits (deploy/webhook).
-PATIENCE_S = 6.0
-RETRY_S = 1
+# Shorter than the timeout of API servers, which is 10 s (deploy/webhook).
+ANSWER_TIMEOUT_S = 6.0
+RETRY_AFTER_S = 1
 
-Ask = Callable[[Requester, Sequence[Question]], Coroutine[Any, Any, Answers]]
+AnswerQueries = Callable[[Requester, Sequence[Query]], Coroutine[Any, Any, Answers]]
 
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """``ask`` answers for a user of the plane that the review is about."""
+    """``answer_queries`` answers queries about a user and the plane of the review."""
 
-    ask: Ask
+    answer_queries: AnswerQueries
     unix_s: Callable[[], float]
     deprecation_grace_s: float = DEPRECATION_GRACE_S
 
     def mutate(self, review: Review) -> JsonObject:
-        """What the API server will refuse anyway stays as it is: it says what is wrong."""
+        """Apply the defaults. An object with schema errors is left to the API server, which
+        refuses it."""
         kind = _kind_of(review)
         if kind is None or review.object is None:
-            return allowed(review)
+            return allow(review)
         report = Report()
-        _check_of(kind)(review.object, "", report)
+        _compile_kind_check(kind)(review.object, "", report)
         if report.errors:
-            return allowed(review)
+            return allow(review)
         old, user = review.old_object, review.requester.name
-        return mutated(review, with_author(kind, defaulted(kind, review.object, old), old, user))
+        return allow_with_patch(
+            review, with_author(kind, apply_defaults(kind, review.object, old), old, user)
+        )
 
     async def validate(self, review: Review) -> JsonObject:
-        if review.is_removal:
-            return await self._removal(review)
+        if review.is_deletion:
+            return await self._validate_deletion(review)
         kind = _kind_of(review)
         if kind is None or review.object is None:
-            return allowed(review)
-        write, causes = self._checked(kind, review, review.object)
+            return allow(review)
+        write, causes = self._check_object(kind, review, review.object)
         warnings: tuple[str, ...] = ()
         if not causes:
             try:
-                answers = await self._answers(review.requester, questions_of(write))
+                answers = await self._answer(review.requester, queries_of_write(write))
             except (ApiError, Unreachable, TimeoutError) as error:
-                return refused(review, _unanswered(error))
+                return deny(review, _lookup_error(error))
             found = evaluate(write, answers)
             causes, warnings = list(found.causes), found.warnings
         if causes:
             name = review.name or str(write.new["metadata"].get("name", ""))
-            return refused(review, invalid(kind, name, causes), warnings)
-        return allowed(review, warnings)
+            return deny(review, invalid(kind, name, causes), warnings)
+        return allow(review, warnings)
 
-    def _checked(
+    def _check_object(
         self, kind: KindInfo[Any], review: Review, sent: JsonObject
     ) -> tuple[Write, list[Cause]]:
-        """The write as rules may rely on it, and what is wrong without asking anybody."""
+        """Return the write with defaults, and the errors that do not depend on queries."""
         new, old = _with_metadata(sent), review.old_object
         causes: list[Cause] = []
-        if old is not None and _main(new) == _main(old):
+        if old is not None and _content(new) == _content(old):
             old = _with_metadata(old)
         else:
-            old = _understood(kind, old)
-            new, causes = _shaped(kind, new)
-            causes = causes or faults(kind, new, old)
+            old = _decode_old(kind, old)
+            new, causes = _apply_schema(kind, new)
+            causes = causes or find_errors(kind, new, old)
         write = Write(
             kind,
             review.namespace,
@@ -150,61 +152,64 @@ class Webhook:
         )
         return write, causes
 
-    async def _removal(self, review: Review) -> JsonObject:
-        kind, old = _hooked(review), review.old_object
-        understood = _understood(kind, old) if kind is not None else None
-        if kind is None or understood is None:
-            return allowed(review)  # also what another release wrote: it may always go
-        removal = Removal(kind, review.namespace, understood)
+    async def _validate_deletion(self, review: Review) -> JsonObject:
+        kind = _find_kind(review)
+        old = _decode_old(kind, review.old_object) if kind is not None else None
+        if kind is None or old is None:
+            return allow(review)  # an invalid object of another release can be deleted
+        deletion = Deletion(kind, review.namespace, old)
         try:
-            answers = await self._answers(review.requester, questions_before(removal))
+            answers = await self._answer(review.requester, queries_of_deletion(deletion))
         except (ApiError, Unreachable, TimeoutError) as error:
-            return refused(review, _unanswered(error))
-        causes = objections(removal, answers)
-        return refused(review, invalid(kind, review.name, causes)) if causes else allowed(review)
+            return deny(review, _lookup_error(error))
+        causes = evaluate_deletion(deletion, answers)
+        return deny(review, invalid(kind, review.name, causes)) if causes else allow(review)
 
-    async def _answers(self, requester: Requester, questions: Sequence[Question]) -> Answers:
-        if not questions:
+    async def _answer(self, requester: Requester, queries: Sequence[Query]) -> Answers:
+        if not queries:
             return Answers()
-        # In a task of its own: a port may begin requests outside of any.
-        return await asyncio.wait_for(self.ask(requester, questions), PATIENCE_S)
+        # The HTTP server can start a request outside of a task, and ``asyncio.timeout`` needs one;
+        # ``wait_for`` creates it.
+        return await asyncio.wait_for(self.answer_queries(requester, queries), ANSWER_TIMEOUT_S)
 
 
 def _kind_of(review: Review) -> KindInfo[Any] | None:
-    return _hooked(review) if review.is_write else None
+    return _find_kind(review) if review.is_write else None
 
 
-def _hooked(review: Review) -> KindInfo[Any] | None:
+def _find_kind(review: Review) -> KindInfo[Any] | None:
     resource = review.resource
-    return hooked_kind(resource.group, resource.version, resource.resource)
+    return find_validated_kind(resource.group, resource.version, resource.resource)
 
 
-def _shaped(kind: KindInfo[Any], obj: JsonObject) -> tuple[JsonObject, list[Cause]]:
-    """The object pruned and with its defaults, or what its schema says against it."""
+def _apply_schema(kind: KindInfo[Any], obj: JsonObject) -> tuple[JsonObject, list[Cause]]:
+    """Return the object, pruned and with the defaults of its schema, and its schema errors."""
     report = Report()
-    checked: JsonObject = _check_of(kind)(_main(obj), "", report)
+    checked: JsonObject = _compile_kind_check(kind)(_content(obj), "", report)
     return {**checked, "metadata": obj["metadata"], **_status(obj)}, report.errors
 
 
-def _understood(kind: KindInfo[Any], old: JsonObject | None) -> JsonObject | None:
-    """What was there before. If another release wrote what cannot be understood here, all of the
-    new object counts as new."""
+def _decode_old(kind: KindInfo[Any], old: JsonObject | None) -> JsonObject | None:
+    """Return the stored object, or None if it is invalid, such as one of another release.
+
+    All fields of the new object count as new then.
+    """
     if old is None:
         return None
-    shaped, causes = _shaped(kind, _with_metadata(old))
-    return None if causes else shaped
+    decoded, causes = _apply_schema(kind, _with_metadata(old))
+    return None if causes else decoded
 
 
 @cache
-def _check_of(kind: KindInfo[Any]) -> Check:
-    """Of everything but the status, which has rules and rights of its own."""
+def _compile_kind_check(kind: KindInfo[Any]) -> Check:
+    """Return the schema check without the status, which is a subresource."""
     whole = object_schema(structural_schema(kind))
     fields = {name: schema for name, schema in whole["properties"].items() if name != "status"}
     required = [name for name in whole.get("required", ()) if name != "status"]
     return compile_check({**whole, "properties": fields, "required": required})
 
 
-def _main(obj: JsonObject) -> JsonObject:
+def _content(obj: JsonObject) -> JsonObject:
     return {name: part for name, part in obj.items() if name not in ("metadata", "status")}
 
 
@@ -217,67 +222,66 @@ def _with_metadata(obj: JsonObject) -> JsonObject:
     return {**obj, "metadata": metadata if isinstance(metadata, dict) else {}}
 
 
-def _unanswered(error: Exception) -> ApiError:
-    """Nothing is wrong with the object as far as anybody knows; the same write may pass soon."""
+def _lookup_error(error: Exception) -> ApiError:
+    """Return the error for a write whose queries could not be answered. A retry may succeed."""
     if isinstance(error, BadRequest):
-        return error  # of whoever configured the webhook; trying again does not help
+        return error  # the webhook is misconfigured; a retry does not help
     why = str(error) or "it took too long"
     message = f"what this object refers to cannot be checked now ({why}); try again"
-    return ServiceUnavailable(message, retry_after_s=RETRY_S)
+    return ServiceUnavailable(message, retry_after_s=RETRY_AFTER_S)
 
 
-# --- Answers to the questions of rules over clients: SubjectAccessReviews and lists
-# The rights are those of the user behind the write: name, uid, groups and extra claims are passed
-# on as the API server gave them. All questions are asked at once.
+# --- Answers from clients: SubjectAccessReviews and lists
+# A SubjectAccessReview contains name, uid, groups and extra claims of the user as the API server
+# sent them. All queries run concurrently.
 
 
 @dataclass(frozen=True, slots=True)
 class ClientLookups:
-    """``plane`` is the one that is written to; ``platform`` has the catalogue, where there is a
-    platform plane."""
+    """``plane`` is the plane of the write. ``platform`` has the catalogue, if it exists."""
 
     plane: Client
     platform: Client | None = None
 
-    async def answers(self, requester: Requester, questions: Sequence[Question]) -> Answers:
-        rights = [question for question in questions if isinstance(question, AccessQuery)]
-        listings = [question for question in questions if isinstance(question, ListQuery)]
+    async def answer(self, requester: Requester, queries: Sequence[Query]) -> Answers:
+        access = [query for query in queries if isinstance(query, AccessQuery)]
+        lists = [query for query in queries if isinstance(query, ListQuery)]
         allowed, listed = await asyncio.gather(
-            asyncio.gather(*(self._may(requester, right) for right in rights)),
-            asyncio.gather(*(self._listed(listing) for listing in listings)),
+            asyncio.gather(*(self._is_allowed(requester, query) for query in access)),
+            asyncio.gather(*(self._list(query) for query in lists)),
         )
         return Answers(
-            allowed=dict(zip(rights, allowed, strict=True)),
-            listed=dict(zip(listings, listed, strict=True)),
+            allowed=dict(zip(access, allowed, strict=True)),
+            listed=dict(zip(lists, listed, strict=True)),
         )
 
-    async def _may(self, requester: Requester, right: AccessQuery) -> bool:
-        review = access_review(requester, right)
-        answer = await self.plane.create_plain(SUBJECT_ACCESS_REVIEW, review)
-        status = answer.get("status") or {}
+    async def _is_allowed(self, requester: Requester, query: AccessQuery) -> bool:
+        review = access_review(requester, query)
+        reviewed = await self.plane.create_plain(SUBJECT_ACCESS_REVIEW, review)
+        status = reviewed.get("status") or {}
         return status.get("allowed") is True and status.get("denied") is not True
 
-    async def _listed(self, listing: ListQuery) -> list[JsonObject]:
-        by_platform = self.platform if listing.catalogue else None
-        kept = await _all(by_platform, listing) if by_platform is not None else []
-        return kept or await _all(self.plane, listing)
+    async def _list(self, query: ListQuery) -> list[JsonObject]:
+        catalogue = self.platform if query.catalogue else None
+        objects = await _list_all(catalogue, query) if catalogue is not None else []
+        return objects or await _list_all(self.plane, query)
 
 
-async def _all(client: Client, listing: ListQuery) -> list[JsonObject]:
-    """None of a kind that the plane does not serve."""
+async def _list_all(client: Client, query: ListQuery) -> list[JsonObject]:
+    """Return an empty list if the plane does not serve the kind."""
     try:
-        return (await client.list_plain(listing.kind)).items
+        return (await client.list_plain(query.kind)).items
     except NotFound:
         return []
 
 
-def access_review(requester: Requester, right: AccessQuery) -> JsonObject:
+def access_review(requester: Requester, query: AccessQuery) -> JsonObject:
     attributes = {
-        "verb": right.verb,
-        "group": right.group,
-        "resource": right.resource,
-        "namespace": right.namespace,
-        "name": right.name,
+        "verb": query.verb,
+        "group": query.group,
+        "resource": query.resource,
+        "namespace": query.namespace,
+        "name": query.name,
     }
     spec: JsonObject = {
         "user": requester.name,

@@ -15,8 +15,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from datum_compute.admission.questions import Answers, Question
-from datum_compute.admission.review import Requester, Review, read_review, refused
+from datum_compute.admission.queries import Answers, Query
+from datum_compute.admission.review import Requester, Review, decode_review, deny
 from datum_compute.admission.rules.instance_type import DEPRECATION_GRACE_S
 from datum_compute.admission.webhook import ClientLookups, Webhook
 from datum_compute.api.errors import (
@@ -75,7 +75,7 @@ class WebhookDispatcher:
             raise MethodNotAllowed(f"{request.method} is not supported here; use POST")
         if content_type(request.headers) != JSON:
             raise UnsupportedMediaType(f"send an AdmissionReview as {JSON}")
-        review = read_review(as_object(decode_json(request.body)))
+        review = decode_review(as_object(decode_json(request.body)))
         return json_response(await self._verdict(step, plane, review))
 
     async def _verdict(self, step: str, plane: str, review: Review) -> JsonObject:
@@ -85,18 +85,18 @@ class WebhookDispatcher:
                 return webhook.mutate(review)
             return await webhook.validate(review)
         except ApiError as error:
-            return refused(review, error)
+            return deny(review, error)
         except Exception:
             _log.exception("a review of %r failed", review.resource.resource)
-            return refused(review, InternalError("the review failed; the log has details"))
+            return deny(review, InternalError("the review failed; the log has details"))
 
     def _webhook(self, in_path: str, requester: Requester) -> Webhook:
-        async def ask(who: Requester, questions: Sequence[Question]) -> Answers:
+        async def answer_queries(user: Requester, queries: Sequence[Query]) -> Answers:
             plane = reviewed_plane(tuple(self.clients), in_path, requester)
             lookups = ClientLookups(self.clients[plane], self.clients.get(PLATFORM))
-            return await lookups.answers(who, questions)
+            return await lookups.answer(user, queries)
 
-        return Webhook(ask, self.unix_s, self.deprecation_grace_s)
+        return Webhook(answer_queries, self.unix_s, self.deprecation_grace_s)
 
 
 def open_webhook_port(

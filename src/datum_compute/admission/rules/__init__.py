@@ -1,4 +1,5 @@
-"""Admission rules by subject. ../chain.py lists which rules each kind passes, in order.
+"""Admission rules by subject: one module per kind or group of kinds.
 
-To add a rule: a function in the module of its subject, and a line in chain.py.
+To add a rule, write a function in the module of its subject and list it in ``../chain.py``, or in
+``../context_rules.py`` if it depends on other objects or on permissions.
 """

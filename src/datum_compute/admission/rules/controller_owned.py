@@ -1,8 +1,9 @@
-"""Finalizers that stand for something the platform has still to undo.
+"""Metadata and objects that only controllers may write: finalizers, specs, authors.
 
-Whoever takes one away leaves machines, prefixes or copies behind that nobody looks for any more. So
-only those may who hold the verb ``release`` on the kind: the controllers, and operators who know
-what they leave behind. A controller with a finalizer of its own needs a line here; a test says so.
+A finalizer of the platform stands for cleanup that is still to do. If it is removed too early,
+machines, prefixes or copies are leaked. Only users with the verb ``release`` on the kind may remove
+it: controllers, and operators who accept the leak. A test fails if a controller has a finalizer
+that is not listed here.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from datum_compute.admission.questions import AccessQuery, Answers, Write
+from datum_compute.admission.queries import AccessQuery, Answers, Write
 from datum_compute.api import labels
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import (
@@ -36,7 +37,7 @@ from datum_compute.api.meta.objects import KindInfo
 RELEASE = "release"  # the verb
 _FIELD = "metadata.finalizers"
 
-GUARDS: Mapping[str, tuple[str, ...]] = {
+PROTECTED_FINALIZERS: Mapping[str, tuple[str, ...]] = {
     WORKLOAD.resource: (labels.WORKLOAD_FINALIZER,),
     DEPLOYMENT.resource: (
         labels.FEDERATOR_FINALIZER,
@@ -58,57 +59,56 @@ GUARDS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def released_guards(kind: KindInfo[Any], new: JsonObject, old: JsonObject) -> list[str]:
-    """Those that the write would take away."""
+def removed_finalizers(kind: KindInfo[Any], new: JsonObject, old: JsonObject) -> list[str]:
+    """Return the protected finalizers that the write would remove."""
     kept = new["metadata"].get("finalizers", ())
-    return [f for f in _guards_of(kind, old) if f not in kept]
+    return [f for f in _protected_finalizers(kind, old) if f not in kept]
 
 
-def with_guards(kind: KindInfo[Any], sent: JsonObject, old: JsonObject) -> JsonObject:
-    """A replacement that says nothing of finalizers, as a manifest from a file, with those that
-    stand for something."""
-    guards, metadata = _guards_of(kind, old), sent.get("metadata")
-    if not guards or not isinstance(metadata, dict) or "finalizers" in metadata:
+def keep_protected_finalizers(kind: KindInfo[Any], sent: JsonObject, old: JsonObject) -> JsonObject:
+    """Add the protected finalizers to a replacement without the field, such as a manifest."""
+    finalizers, metadata = _protected_finalizers(kind, old), sent.get("metadata")
+    if not finalizers or not isinstance(metadata, dict) or "finalizers" in metadata:
         return sent
-    return {**sent, "metadata": {**metadata, "finalizers": guards}}
+    return {**sent, "metadata": {**metadata, "finalizers": finalizers}}
 
 
-def guard_causes(kind: KindInfo[Any], released: list[str]) -> list[Cause]:
+def finalizer_causes(kind: KindInfo[Any], removed: list[str]) -> list[Cause]:
     why = (
-        f"Forbidden: {', '.join(released)} stays until the platform has undone what it stands for; "
+        f"Forbidden: {', '.join(removed)} stays until the platform has undone what it stands for; "
         f"delete the {kind.kind} and wait, and if it stays ask an operator (to remove a finalizer "
         f'by hand needs the verb "{RELEASE}" on {kind.resource})'
     )
-    return [Cause(_FIELD, "FieldValueForbidden", why)] if released else []
+    return [Cause(_FIELD, "FieldValueForbidden", why)] if removed else []
 
 
-def _guards_of(kind: KindInfo[Any], obj: JsonObject) -> list[str]:
-    known = GUARDS.get(kind.resource, ())
+def _protected_finalizers(kind: KindInfo[Any], obj: JsonObject) -> list[str]:
+    known = PROTECTED_FINALIZERS.get(kind.resource, ())
     return [f for f in obj["metadata"].get("finalizers", ()) if f in known]
 
 
-# --- WorkloadDeployments and Instances are written by controllers: users read them
-# A controller is whoever holds the verb ``control`` on the resource; the roles of the platform give
-# it to managers and cells, and no role of a project has it. So gates, templates and placements are
-# out of the reach of everybody else, and copies in a project stay what their cell says. Taking away
-# an owner or a finalizer needs no such right (garbage collectors do), nor do labels and annotations
-# of other domains, a status (which has rights of its own) or a scale.
+# --- WorkloadDeployments and Instances: only controllers write them
+# A controller is a user with the verb ``control`` on the resource. The roles of the platform grant
+# it to managers and cells; no role of a project contains it. Other users therefore cannot change
+# gates, templates and placements, and copies in a project match the state of their cell. The verb
+# is not needed to remove an owner or a finalizer (as garbage collectors do), to change labels and
+# annotations of other domains, or to write the status or the scale.
 
 
 CONTROL = "control"
-_MARKS = ("labels", "annotations")
+_KEY_FIELDS = ("labels", "annotations")
 _DOMAINS = ("datumapis.com", "miloapis.com", "topology.datum.net")
 _SUBDOMAINS = tuple(f".{domain}" for domain in _DOMAINS)
 
 
-def asks_who_controls(write: Write) -> Iterable[AccessQuery]:
-    if _is_controllers_work(write):
-        yield _right(write)
+def query_controller_access(write: Write) -> Iterable[AccessQuery]:
+    if _needs_control(write):
+        yield _control_access(write)
 
 
-def controllers_write(write: Write, answers: Answers) -> Iterable[Cause]:
-    # What was not asked needs no right.
-    if not answers.allowed.get(_right(write), True):
+def check_controller_access(write: Write, answers: Answers) -> Iterable[Cause]:
+    # Without a query, the write needs no permission.
+    if not answers.allowed.get(_control_access(write), True):
         plural = write.kind.plural
         why = (
             f"{plural} are written by controllers and cannot be changed by hand; "
@@ -117,59 +117,57 @@ def controllers_write(write: Write, answers: Answers) -> Iterable[Cause]:
         yield Cause("spec", "FieldValueForbidden", f"Forbidden: {why}")
 
 
-def _right(write: Write) -> AccessQuery:
+def _control_access(write: Write) -> AccessQuery:
     return AccessQuery(CONTROL, write.kind.group, write.kind.plural, write.namespace)
 
 
-def _is_controllers_work(write: Write) -> bool:
+def _needs_control(write: Write) -> bool:
     if write.old is None or write.changes_spec:
         return True
     new, old = write.new["metadata"], write.old["metadata"]
-    return any(_marks_differ(new.get(field), old.get(field)) for field in _MARKS)
+    return any(_platform_keys_differ(new.get(field), old.get(field)) for field in _KEY_FIELDS)
 
 
-def _marks_differ(new: JsonObject | None, old: JsonObject | None) -> bool:
-    """Whether those differ that controllers act upon."""
+def _platform_keys_differ(new: JsonObject | None, old: JsonObject | None) -> bool:
+    """Return True if a label or annotation of the platform differs: controllers act on those."""
     if new == old:
         return False
     before, after = old or {}, new or {}
     changed = (key for key in {**before, **after} if before.get(key) != after.get(key))
-    return any(_is_ours(key) for key in changed)
+    return any(_is_platform_key(key) for key in changed)
 
 
-def _is_ours(key: str) -> bool:
+def _is_platform_key(key: str) -> bool:
     domain, slash, _ = key.partition("/")
     return bool(slash) and (domain in _DOMAINS or domain.endswith(_SUBDOMAINS))
 
 
-# --- A Workload says who changed its spec last, and a Project who made it: history
-# (WorkloadRevision) takes the one name from there, the plane of the project its first administrator
-# the other.
-#
-# The server writes it and nobody else can: what a client claims is put right.
+# --- Annotations with the user who changed a Workload last, and who created a Project
+# WorkloadRevisions copy the first one. The second one becomes the first administrator of the
+# project. The server sets both and overwrites values that clients send.
 
 
 def with_author(
     kind: KindInfo[Any], new: JsonObject, old: JsonObject | None, user: str
 ) -> JsonObject:
     if kind.resource == PROJECT.resource:
-        return _marked(new, CREATED_BY, user if old is None else _author(old, CREATED_BY))
+        return _annotate(new, CREATED_BY, user if old is None else _author(old, CREATED_BY))
     if kind.resource != WORKLOAD.resource:
         return new
     is_changed = old is None or new.get("spec") != old.get("spec")
-    return _marked(new, CHANGED_BY, user if is_changed else _author(old, CHANGED_BY))
+    return _annotate(new, CHANGED_BY, user if is_changed else _author(old, CHANGED_BY))
 
 
-def _marked(new: JsonObject, mark: str, author: str) -> JsonObject:
-    if _author(new, mark) == author:
+def _annotate(new: JsonObject, key: str, author: str) -> JsonObject:
+    if _author(new, key) == author:
         return new
     metadata = new.get("metadata") or {}
-    marks = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != mark}
+    annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != key}
     if author:
-        marks[mark] = author
-    return {**new, "metadata": {**metadata, "annotations": marks}}
+        annotations[key] = author
+    return {**new, "metadata": {**metadata, "annotations": annotations}}
 
 
-def _author(obj: JsonObject | None, mark: str) -> str:
+def _author(obj: JsonObject | None, key: str) -> str:
     metadata = (obj or {}).get("metadata") or {}
-    return str((metadata.get("annotations") or {}).get(mark, ""))
+    return str((metadata.get("annotations") or {}).get(key, ""))

@@ -1,7 +1,4 @@
-"""Rules for Secrets: stringData moves into data, the type stays, and each type has its keys.
-
-No message ever repeats a value.
-"""
+"""Rules for Secrets, ConfigMaps and Events. Messages never contain the value of a Secret."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from datum_compute.admission.findings import with_times
+from datum_compute.admission.findings import normalize_times
 from datum_compute.api.errors import Cause
 from datum_compute.api.meta.codec import DecodeError, JsonObject, decode
 from datum_compute.api.meta.names import qualified_name_problem
@@ -19,7 +16,7 @@ _DOCKER_CONFIG = "kubernetes.io/dockerconfigjson"
 _ACCOUNT_TOKEN = "kubernetes.io/service-account-token"  # noqa: S105 - the name of a type
 _ACCOUNT_NAME = "kubernetes.io/service-account.name"
 
-# Keys that all must, or of which one must, be there.
+# Keys that a type requires: all of them, or at least one.
 _ALL_OF: Mapping[str, tuple[str, ...]] = {
     "kubernetes.io/tls": ("tls.crt", "tls.key"),
     "kubernetes.io/ssh-auth": ("ssh-privatekey",),
@@ -29,8 +26,8 @@ _ALL_OF: Mapping[str, tuple[str, ...]] = {
 _ONE_OF: Mapping[str, tuple[str, ...]] = {"kubernetes.io/basic-auth": ("username", "password")}
 
 
-def with_string_data_merged(new: JsonObject, old: JsonObject | None) -> JsonObject:
-    """What is written as text is stored as base64; it is never read back as text."""
+def merge_string_data(new: JsonObject, old: JsonObject | None) -> JsonObject:
+    """Move stringData into data, as base64."""
     if "stringData" not in new:
         return new
     added = {key: base64.b64encode(v.encode()).decode() for key, v in new["stringData"].items()}
@@ -39,13 +36,13 @@ def with_string_data_merged(new: JsonObject, old: JsonObject | None) -> JsonObje
     return {**rest, "data": data} if data else rest
 
 
-def type_is_immutable(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+def check_type_unchanged(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     if old is not None and new["type"] != old.get("type", new["type"]):
         why = f'Invalid value: "{new["type"]}": field is immutable; create another Secret'
         yield Cause("type", "FieldValueInvalid", why)
 
 
-def has_the_keys_of_its_type(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+def check_keys_of_type(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     data = new.get("data", {})
     for key in _ALL_OF.get(new["type"], ()):
         if key not in data:
@@ -59,7 +56,7 @@ def has_the_keys_of_its_type(new: JsonObject, old: JsonObject | None) -> Iterabl
         yield _required(f"metadata.annotations[{_ACCOUNT_NAME}]")
 
 
-def docker_config_is_json(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+def check_docker_config(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     text = new.get("data", {}).get(".dockerconfigjson")
     if new["type"] != _DOCKER_CONFIG or text is None:
         return
@@ -74,7 +71,7 @@ def _required(field: str) -> Cause:
     return Cause(field, "FieldValueRequired", "Required value")
 
 
-# --- Rules that ConfigMaps and Secrets share: the form of keys, the size, and what immutable means
+# --- ConfigMaps and Secrets
 
 
 BYTES_MAX = 1024 * 1024
@@ -82,8 +79,8 @@ _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _FIELDS = ("data", "binaryData")
 
 
-def keys_are_file_names(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    """Every key may become the name of a file."""
+def check_key_names(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """Keys become file names when the object is mounted."""
     for field in _FIELDS:
         for key in new.get(field, {}):
             if not _KEY.fullmatch(key) or key in (".", "..") or key.startswith("../"):
@@ -91,22 +88,22 @@ def keys_are_file_names(new: JsonObject, old: JsonObject | None) -> Iterable[Cau
                 yield Cause(f"{field}[{key[:253]}]", "FieldValueInvalid", f"Invalid value: {why}")
 
 
-def keys_differ(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+def check_keys_unique(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     for key in new.get("data", {}):
         if key in new.get("binaryData", {}):
             why = "Invalid value: the key is in data already; remove one of them"
             yield Cause(f"binaryData[{key}]", "FieldValueInvalid", why)
 
 
-def fits_the_limit(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+def check_data_size(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     size = sum(len(value.encode()) for field in _FIELDS for value in new.get(field, {}).values())
     if size > BYTES_MAX:
         why = f"Too long: may not be more than {BYTES_MAX} bytes in total, got {size}"
         yield Cause("data", "FieldValueTooLong", why)
 
 
-def frozen_stays_frozen(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    """Once immutable, the data and the flag stay; only deleting the object helps."""
+def check_frozen_data(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """The data and the flag of an immutable object cannot change."""
     if old is None or not old.get("immutable"):
         return
     for field in ("immutable", *_FIELDS):
@@ -115,19 +112,19 @@ def frozen_stays_frozen(new: JsonObject, old: JsonObject | None) -> Iterable[Cau
             yield Cause(field, "FieldValueForbidden", why)
 
 
-# --- Rules for Events, in the words of either group that serves them
-# An event with an eventTime is of the newer kind and says who reports it; an older one only has to
-# lie in the namespace of the object it is about.
+# --- Events of both API groups
+# An event with an eventTime is in the newer format and names its reporter. An event in the older
+# format must only be in the namespace of its object.
 
 
-_PART_MAX, _NOTE_MAX = 128, 1024
-_SPARE_NAMESPACES = ("", "default")
+_FIELD_CHARS_MAX, _NOTE_CHARS_MAX = 128, 1024
+_CLUSTER_SCOPED_NAMESPACES = ("", "default")
 _TYPES = ("Normal", "Warning")
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """What a group calls the fields of an event."""
+class EventFieldNames:
+    """The names of the event fields in an API group."""
 
     regarding: str
     note: str
@@ -137,10 +134,10 @@ class Words:
     is_new_group: bool
 
 
-CORE = Words(
+CORE_EVENT_FIELDS = EventFieldNames(
     "involvedObject", "message", "reportingComponent", "firstTimestamp", "lastTimestamp", False
 )
-NEW = Words(
+NEW_EVENT_FIELDS = EventFieldNames(
     "regarding",
     "note",
     "reportingController",
@@ -152,40 +149,42 @@ NEW = Words(
 
 @dataclass(frozen=True, slots=True)
 class EventRules:
-    words: Words
+    names: EventFieldNames
 
-    def with_times(self, new: JsonObject, old: JsonObject | None) -> JsonObject:
-        words = self.words
-        return with_times(
-            seconds=[(words.first,), (words.last,)],
+    def normalize_times(self, new: JsonObject, old: JsonObject | None) -> JsonObject:
+        names = self.names
+        return normalize_times(
+            seconds=[(names.first,), (names.last,)],
             micro=[("eventTime",), ("series", "lastObservedTime")],
         )(new, old)
 
-    def lies_with_its_object(self, new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-        """An event about an object without a namespace lies in ``default``."""
+    def check_namespace(self, new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+        """An event is in the namespace of its object, or in ``default`` if that has none."""
         namespace = new["metadata"].get("namespace", "")
-        about = new.get(self.words.regarding, {}).get("namespace", "")
-        spare = (*_SPARE_NAMESPACES, "kube-system") if new.get("eventTime") else _SPARE_NAMESPACES
-        if (about and about != namespace) or (not about and namespace not in spare):
-            why = f'Invalid value: "{about}": does not match the namespace of the event'
-            yield Cause(f"{self.words.regarding}.namespace", "FieldValueInvalid", why)
+        regarding = new.get(self.names.regarding, {}).get("namespace", "")
+        allowed: tuple[str, ...] = _CLUSTER_SCOPED_NAMESPACES
+        if new.get("eventTime"):
+            allowed = (*allowed, "kube-system")
+        if (regarding and regarding != namespace) or (not regarding and namespace not in allowed):
+            why = f'Invalid value: "{regarding}": does not match the namespace of the event'
+            yield Cause(f"{self.names.regarding}.namespace", "FieldValueInvalid", why)
 
-    def says_who_reports(self, new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-        words = self.words
+    def check_reporter(self, new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+        names = self.names
         if not new.get("eventTime"):
-            if words.is_new_group and old is None:
+            if names.is_new_group and old is None:
                 yield Cause("eventTime", "FieldValueRequired", "Required value")
             return
-        controller = new.get(words.controller, "")
+        controller = new.get(names.controller, "")
         if controller and (problem := qualified_name_problem(controller)):
-            yield Cause(words.controller, "FieldValueInvalid", f"Invalid value: {problem}")
-        for field in (words.controller, "reportingInstance", "action", "reason"):
+            yield Cause(names.controller, "FieldValueInvalid", f"Invalid value: {problem}")
+        for field in (names.controller, "reportingInstance", "action", "reason"):
             if not new.get(field):
                 yield Cause(field, "FieldValueRequired", "Required value")
         for field in ("reportingInstance", "action", "reason"):
-            yield from _too_long(field, new.get(field, ""), _PART_MAX)
-        yield from _too_long(words.note, new.get(words.note, ""), _NOTE_MAX)
-        if words.is_new_group and new.get("type") not in _TYPES:
+            yield from _too_long(field, new.get(field, ""), _FIELD_CHARS_MAX)
+        yield from _too_long(names.note, new.get(names.note, ""), _NOTE_CHARS_MAX)
+        if names.is_new_group and new.get("type") not in _TYPES:
             listed = ", ".join(f'"{t}"' for t in _TYPES)
             why = f"Unsupported value: supported values: {listed}"
             yield Cause("type", "FieldValueNotSupported", why)

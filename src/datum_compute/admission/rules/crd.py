@@ -1,6 +1,6 @@
-"""Rules for CustomResourceDefinitions: names, versions, columns, subresources, and what stays.
+"""Rules for CustomResourceDefinitions: names, versions, columns, subresources, immutable fields.
 
-The schema itself is the subject of ``structuralschema.py``.
+``structural_schema.py`` checks the schema of each version.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _SELECTABLE_TYPES = ("string", "integer", "boolean")
 _SELECTABLE_MAX = 8
 VERSIONS_MAX = 20
 COLUMNS_MAX = 100
-NAMES_MAX = 100  # short names, and categories
+NAMES_MAX = 100  # of short names and of categories, each
 _PROTECTED = (".k8s.io", ".kubernetes.io")
 _APPROVAL = "api-approved.kubernetes.io"
 
 
-def with_default_names(new: JsonObject, old: JsonObject | None) -> JsonObject:
-    """The singular and the list kind follow from the kind; objects are converted by nobody."""
+def default_names(new: JsonObject, old: JsonObject | None) -> JsonObject:
+    """Derive the singular name and the list kind from the kind. Set conversion strategy None."""
     spec = new["spec"]
     names, conversion = spec["names"], spec.get("conversion", {})
     kind = names["kind"]
@@ -37,7 +37,7 @@ def with_default_names(new: JsonObject, old: JsonObject | None) -> JsonObject:
     return {**new, "spec": {**spec, "names": named, "conversion": conversion}}
 
 
-def names_fit(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+def check_definition_names(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     spec = new["spec"]
     group, names = spec["group"], spec["names"]
     expected = f"{names['plural']}.{group}"
@@ -66,7 +66,7 @@ def names_fit(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
 _LABEL_RULE = "must be letters, digits and inner dashes, beginning with a letter, at most 63"
 
 
-def protected_groups_are_approved(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+def check_group_approved(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     group = new["spec"]["group"]
     approved = new["metadata"].get("annotations", {}).get(_APPROVAL)
     if group.endswith(_PROTECTED) and not approved:
@@ -74,9 +74,7 @@ def protected_groups_are_approved(new: JsonObject, old: JsonObject | None) -> It
         yield Cause("metadata.annotations", "FieldValueRequired", f"Required value: {why}")
 
 
-def nothing_is_asked_that_is_not_supported(
-    new: JsonObject, old: JsonObject | None
-) -> Iterable[Cause]:
+def check_supported_features(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     spec = new["spec"]
     strategy = spec["conversion"]["strategy"]
     if strategy != "None":
@@ -89,7 +87,7 @@ def nothing_is_asked_that_is_not_supported(
         yield _invalid("spec.preserveUnknownFields", True, why)
 
 
-def versions_fit(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+def check_versions(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     versions = new["spec"]["versions"]
     if len(versions) > VERSIONS_MAX:
         why = f"must have at most {VERSIONS_MAX} items; remove versions that are no longer served"
@@ -109,8 +107,8 @@ def versions_fit(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
         yield _invalid("spec.versions", len(versions), "must have exactly one storage version")
 
 
-def check_immutable_fields(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    """Objects exist under these; another scope, or no trace of their version, would lose them."""
+def check_stored_versions_kept(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """Scope, group and stored versions cannot change: existing objects would be lost."""
     if old is None:
         return
     before, now = old["spec"], new["spec"]
@@ -182,7 +180,7 @@ def _selectable_problems(
     for index, field in enumerate(fields):
         where, value = f"{path}.selectableFields[{index}].jsonPath", field["jsonPath"]
         names = _parse_field_path(value)
-        found = _described(schema, names) if names else None
+        found = _find_schema(schema, names) if names else None
         if found is None or names is None or names[0] == "metadata":
             why = f"must be the path of a field that the schema describes, {_FIELD_PATH_LIMITS}"
             yield _invalid(where, value, why)
@@ -200,7 +198,8 @@ def _parse_field_path(path: str) -> list[str] | None:
     return field_names(path)
 
 
-def _described(schema: JsonObject, names: list[str]) -> JsonObject | None:
+def _find_schema(schema: JsonObject, names: list[str]) -> JsonObject | None:
+    """Return the schema of the field, or None if the schema does not describe it."""
     for name in names:
         inner = schema.get("properties", {}).get(name)
         if not isinstance(inner, dict):
@@ -220,5 +219,5 @@ def _forbidden(field: str, why: str) -> Cause:
 
 def _unsupported(field: str, value: str, allowed: Iterable[str], why: str = "") -> Cause:
     listed = ", ".join(f'"{a}"' for a in allowed)
-    told = f'Unsupported value: "{value[:120]}": supported values: {listed}'
-    return Cause(field, "FieldValueNotSupported", f"{told}: {why}" if why else told)
+    message = f'Unsupported value: "{value[:120]}": supported values: {listed}'
+    return Cause(field, "FieldValueNotSupported", f"{message}: {why}" if why else message)

@@ -1,4 +1,4 @@
-"""Rules for Networks, Subnets and SubnetClaims: addresses are real, and of the right family."""
+"""Rules for Networks, Subnets and SubnetClaims, and for the networks of a Workload."""
 
 from __future__ import annotations
 
@@ -6,48 +6,53 @@ import ipaddress
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from datum_compute.admission.queries import Answers, ListQuery, Write
+from datum_compute.admission.rules.template import INTERFACES_FIELD, interfaces
 from datum_compute.api.errors import Cause
+from datum_compute.api.kinds import NETWORK
 from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.networking.network import DEFAULT_NETWORK
 
 _BITS = {"IPv4": 32, "IPv6": 128}
 _NETWORKS = {"IPv4": ipaddress.IPv4Network, "IPv6": ipaddress.IPv6Network}
 _ADDRESSES = {"IPv4": ipaddress.IPv4Address, "IPv6": ipaddress.IPv6Address}
 
 
-def ranges_are_prefixes(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    """Of a Network."""
+def check_network_ranges(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """The ranges of a Network are prefixes of their family."""
     for field, family in (("ipv4Range", "IPv4"), ("ipv6Range", "IPv6")):
         text = new["spec"]["ipam"].get(field)
-        if text is not None and not _is(_NETWORKS[family], text):
+        if text is not None and not _is_valid(_NETWORKS[family], text):
             why = f"must be an {family} prefix without host bits, such as {_EXAMPLES[family]}"
             yield _invalid(f"spec.ipam.{field}", f'"{text}"', why)
 
 
-def prefix_fits_its_family(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    """Of a Subnet or the claim for one."""
+def check_subnet_prefix(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """Address and length of a Subnet or a SubnetClaim form a prefix of its family."""
     spec = new["spec"]
     family, start, length = spec["ipFamily"], spec.get("startAddress"), spec.get("prefixLength")
-    if start is not None and not _is(_ADDRESSES[family], start):
+    if start is not None and not _is_valid(_ADDRESSES[family], start):
         yield _invalid("spec.startAddress", f'"{start}"', f"must be an {family} address")
         return
     if length is not None and length > _BITS[family]:
         why = f"must be no more than {_BITS[family]} for {family}"
         yield _invalid("spec.prefixLength", str(length), why)
     elif start is not None and length is not None:
-        yield from _host_bits(family, start, length)
+        yield from _check_host_bits(family, start, length)
 
 
 _EXAMPLES = {"IPv4": "10.128.0.0/9", "IPv6": "fd20:1000::/48"}
 
 
-def _host_bits(family: str, start: str, length: int) -> Iterator[Cause]:
-    if not _is(_NETWORKS[family], f"{start}/{length}"):
+def _check_host_bits(family: str, start: str, length: int) -> Iterator[Cause]:
+    if not _is_valid(_NETWORKS[family], f"{start}/{length}"):
         inside = ipaddress.ip_network(f"{start}/{length}", strict=False)
         why = f"must be the first address of its prefix, {inside.network_address}"
         yield _invalid("spec.startAddress", f'"{start}"', why)
 
 
-def _is(form: Any, text: str) -> bool:
+def _is_valid(form: Any, text: str) -> bool:
     try:
         form(text)
     except ValueError:
@@ -57,3 +62,61 @@ def _is(form: Any, text: str) -> bool:
 
 def _invalid(path: str, value: str, why: str) -> Cause:
     return Cause(path, "FieldValueInvalid", f"Invalid value: {value}: {why}")
+
+
+# --- A Workload cannot start to use a network that is being deleted
+# A network exists as long as it is used, so the deletion would never finish. Only new networks are
+# checked: a Workload that uses the network already can be scaled and edited. A network that does
+# not exist is not an error here: instances wait for it.
+
+
+NETWORKS = ListQuery(NETWORK)
+
+
+def query_networks(write: Write) -> Iterable[ListQuery]:
+    if _new_networks(write):
+        yield NETWORKS
+
+
+def check_networks_not_deleted(write: Write, answers: Answers) -> Iterable[Cause]:
+    new_networks = _new_networks(write)
+    terminating = _terminating_networks(answers) if new_networks else {}
+    for field, network in new_networks:
+        if network in terminating:
+            why = (
+                f'network "{network.name}" in the namespace "{network.namespace}" is being deleted '
+                f"since {terminating[network]} and takes no new workloads; name another, or wait "
+                "until it is gone and made again"
+            )
+            yield Cause(field, "FieldValueForbidden", f"Forbidden: {why}")
+
+
+def _new_networks(write: Write) -> list[tuple[str, Ref]]:
+    if not write.changes_spec:
+        return []
+    old, namespace = write.old, write.namespace
+    stored = {ref for _, ref in _referenced_networks(old, namespace)} if old is not None else set()
+    return [
+        (field, ref)
+        for field, ref in _referenced_networks(write.new, namespace)
+        if ref not in stored
+    ]
+
+
+def _referenced_networks(workload: JsonObject, namespace: str) -> Iterator[tuple[str, Ref]]:
+    found = list(interfaces(workload))
+    for path, interface in found:
+        network = interface["network"]
+        yield f"{path}.network", Ref(network.get("namespace") or namespace, network["name"])
+    if not found:
+        yield INTERFACES_FIELD, DEFAULT_NETWORK
+
+
+def _terminating_networks(answers: Answers) -> dict[Ref, str]:
+    """Return the deletion time of each network that is being deleted."""
+    found = (network["metadata"] for network in answers.listed[NETWORKS])
+    return {
+        Ref(metadata["namespace"], metadata["name"]): metadata["deletionTimestamp"]
+        for metadata in found
+        if metadata.get("deletionTimestamp")
+    }

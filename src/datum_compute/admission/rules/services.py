@@ -1,8 +1,8 @@
-"""Access to services: what may be requested, and that Workloads need it.
+"""Rules for entitlements, Services and Projects, and for the access of Workloads to compute.
 
-Only of projects that have a platform beside them, with a catalogue that offers compute. Where the
-catalogue lies on the same plane (the platform itself, or the one API server of single-cluster mode)
-there is nobody to ask.
+Workloads need access only if a separate platform plane has a catalogue that offers compute. If the
+catalogue is on the same plane (the platform itself, or the API server of single-cluster mode), no
+access is needed.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import get_args
 
-from datum_compute.admission.findings import hint, one_step_forward
-from datum_compute.admission.questions import Answers, ListQuery, Write
+from datum_compute.admission.findings import phase_order_rule, suggest_names
+from datum_compute.admission.queries import Answers, ListQuery, Write
 from datum_compute.api.conditions import TRUE
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import ENTITLEMENT, SERVICE
@@ -28,26 +28,26 @@ OWN_SERVICES = ListQuery(SERVICE)
 ENTITLEMENTS = ListQuery(ENTITLEMENT)
 _REQUEST = "datumctl compute access request"
 _RENEW = "datumctl compute access renew"
-_SEE = "datumctl compute access"
+_SHOW = "datumctl compute access"
 
 
-# --- requests
+# --- Entitlements
 
 
-def named_as_its_service(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    """So there is one request for a service, and everybody finds it."""
+def check_entitlement_name(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """The name of an entitlement is that of its service, so that there is one per service."""
     name, service = new["metadata"].get("name", ""), new["spec"]["serviceRef"]["name"]
     if old is None and name != service:
         why = f'must be the name of the service, "{service}"'
         yield Cause("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {why}')
 
 
-def asks_for_services(write: Write) -> Iterable[ListQuery]:
+def query_offered_services(write: Write) -> Iterable[ListQuery]:
     if write.old is None:
         yield SERVICES
 
 
-def service_is_offered(write: Write, answers: Answers) -> Iterable[Cause]:
+def check_service_offered(write: Write, answers: Answers) -> Iterable[Cause]:
     if write.old is not None:
         return
     name = write.new["spec"]["serviceRef"]["name"]
@@ -57,63 +57,67 @@ def service_is_offered(write: Write, answers: Answers) -> Iterable[Cause]:
         if service["spec"].get("phase") == PUBLISHED
     )
     if name not in offered:
-        why = f"the platform does not offer it; {hint(name, offered)}" if offered else "none is"
+        why = (
+            f"the platform does not offer it; {suggest_names(name, offered)}"
+            if offered
+            else "none is"
+        )
         message = f'Unsupported value: "{name}": {why}'
         yield Cause("spec.serviceRef.name", "FieldValueNotSupported", message)
 
 
-# --- use
+# --- Access of Workloads
 
 
-def asks_for_access(write: Write) -> Iterable[ListQuery]:
+def query_entitlements(write: Write) -> Iterable[ListQuery]:
     if write.old is None:
         yield SERVICES
         yield OWN_SERVICES
         yield ENTITLEMENTS
 
 
-def project_has_access(write: Write, answers: Answers) -> Iterable[Cause]:
-    """A new Workload needs access; what is there can still be changed and deleted."""
+def check_project_access(write: Write, answers: Answers) -> Iterable[Cause]:
+    """A new Workload needs access. Existing Workloads can be changed and deleted without it."""
     if write.old is not None or not _is_offered(answers):
         return
     found = [
         one for one in answers.listed[ENTITLEMENTS] if one["spec"]["serviceRef"]["name"] == COMPUTE
     ]
-    why = _missing_access(found[0]) if found else _never_asked()
+    why = _describe_missing_access(found[0]) if found else _describe_no_request()
     if why:
         yield Cause("", "FieldValueForbidden", f"Forbidden: {why}")
 
 
 def _is_offered(answers: Answers) -> bool:
-    """By a platform that is not this plane."""
+    """Return True if a platform on another plane offers compute."""
     if answers.listed[OWN_SERVICES]:
         return False
     return any(one["metadata"]["name"] == COMPUTE for one in answers.listed[SERVICES])
 
 
-def _never_asked() -> str:
+def _describe_no_request() -> str:
     return f"this project has no access to compute: it was not requested. Next: {_REQUEST}"
 
 
-def _missing_access(entitlement: JsonObject) -> str:
-    """Empty if there is access."""
+def _describe_missing_access(entitlement: JsonObject) -> str:
+    """Return why the project has no access, or an empty string if it has."""
     status = entitlement.get("status") or {}
-    phase, said = status.get("phase"), _said(status)
+    phase, detail = status.get("phase"), _describe_condition(status)
     if entitlement["metadata"].get("deletionTimestamp"):
         return f"access of this project to compute is ending. Next: {_REQUEST}, when it has ended"
     if phase == ACTIVE:
         return ""
     if phase is None:
-        return f"access of this project to compute is being activated. Next: {_SEE}"
+        return f"access of this project to compute is being activated. Next: {_SHOW}"
     if phase == PENDING_APPROVAL:
-        return f"access of this project to compute waits for approval{said}. Next: {_SEE}"
+        return f"access of this project to compute waits for approval{detail}. Next: {_SHOW}"
     if _reason(status) == AccessReason.NOT_PUBLISHED:
-        return f"compute is not available on this platform{said}. Next: ask an operator"
-    gone = "was revoked" if status.get("entitledAt") else "was denied"
-    return f"access of this project to compute {gone}{said}. Next: {_RENEW}"
+        return f"compute is not available on this platform{detail}. Next: ask an operator"
+    ended = "was revoked" if status.get("entitledAt") else "was denied"
+    return f"access of this project to compute {ended}{detail}. Next: {_RENEW}"
 
 
-def _said(status: JsonObject) -> str:
+def _describe_condition(status: JsonObject) -> str:
     message = str(_ready(status).get("message", ""))
     return f" ({message})" if message else ""
 
@@ -127,16 +131,16 @@ def _ready(status: JsonObject) -> JsonObject:
     return dict(found[0]) if found and found[0].get("status") != TRUE else {}
 
 
-# --- Rules for Services and their configurations: phases, and metrics that are declared before use
+# --- Services and ServiceConfigurations
 
 
-phase_goes_forward = one_step_forward(
+check_phase_order = phase_order_rule(
     "spec.phase", get_args(ServicePhase), lambda obj: str(obj["spec"]["phase"])
 )
 
 
-def metrics_are_declared(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    """A limit or a cost of a metric that nobody declared would never count anything."""
+def check_metrics_declared(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """Limits and costs refer to declared metrics: others would never be counted."""
     declared = [metric["name"] for metric in new["spec"].get("metrics", ())]
     listed = ", ".join(f'"{name}"' for name in declared) or "none"
     for path, name in _used_metrics(new["spec"].get("quota", {})):
@@ -145,17 +149,17 @@ def metrics_are_declared(new: JsonObject, old: JsonObject | None) -> Iterable[Ca
             yield Cause(path, "FieldValueInvalid", f'Invalid value: "{name}": {why}')
 
 
-def limits_are_in_order(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+def check_limits(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     for index, limit in enumerate(new["spec"].get("quota", {}).get("limits", ())):
-        given, most = limit["defaultLimit"], limit.get("maxLimit")
-        if most is not None and given > most:
+        default, maximum = limit["defaultLimit"], limit.get("maxLimit")
+        if maximum is not None and default > maximum:
             path = f"spec.quota.limits[{index}].defaultLimit"
-            why = f"must be no more than maxLimit ({most})"
-            yield Cause(path, "FieldValueInvalid", f"Invalid value: {given}: {why}")
+            why = f"must be no more than maxLimit ({maximum})"
+            yield Cause(path, "FieldValueInvalid", f"Invalid value: {default}: {why}")
 
 
-def nothing_is_provisioned(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    """What would be accepted and never made."""
+def check_no_provisioning(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """Refuse objects to provision: the platform does not create them yet."""
     if new["spec"].get("provisioning", {}).get("resources"):
         why = "objects for entitled projects are not supported yet; leave it out"
         yield Cause("spec.provisioning.resources", "FieldValueForbidden", f"Forbidden: {why}")
@@ -169,23 +173,23 @@ def _used_metrics(quota: JsonObject) -> Iterator[tuple[str, str]]:
             yield f"spec.quota.metricRules[{index}].metricCosts", name
 
 
-# --- Rules for Projects: a name that can be part of a path and of labels, and whose they are
+# --- Projects
 
 
 ORGANIZATIONS = ListQuery(ORGANIZATION_KIND)
 _OWNER = "spec.ownerRef.name"
 
 
-def with_organization(new: JsonObject, old: JsonObject | None) -> JsonObject:
-    """The label says what the spec says, whatever was sent."""
+def label_organization(new: JsonObject, old: JsonObject | None) -> JsonObject:
+    """Set the organization label to the owner in the spec."""
     owner, metadata = new["spec"].get("ownerRef", {}).get("name"), new["metadata"]
-    told = metadata.get("labels") or {}
-    if not owner or told.get(ORGANIZATION) == owner:
+    labels = metadata.get("labels") or {}
+    if not owner or labels.get(ORGANIZATION) == owner:
         return new
-    return {**new, "metadata": {**metadata, "labels": {**told, ORGANIZATION: owner}}}
+    return {**new, "metadata": {**metadata, "labels": {**labels, ORGANIZATION: owner}}}
 
 
-def name_is_a_label(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+def check_project_name(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     name = new["metadata"].get("name", "")
     problem = dns_label_problem(name) if old is None and name else ""
     if problem:
@@ -193,12 +197,12 @@ def name_is_a_label(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
         yield Cause("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {why}')
 
 
-def asks_for_organizations(write: Write) -> Iterable[ListQuery]:
+def query_organizations(write: Write) -> Iterable[ListQuery]:
     if write.old is None:
         yield ORGANIZATIONS
 
 
-def organization_is_there(write: Write, answers: Answers) -> Iterable[Cause]:
+def check_organization_exists(write: Write, answers: Answers) -> Iterable[Cause]:
     if write.old is not None:
         return
     name = write.new["spec"]["ownerRef"]["name"]
@@ -208,5 +212,9 @@ def organization_is_there(write: Write, answers: Answers) -> Iterable[Cause]:
         if not found["metadata"].get("deletionTimestamp")
     )
     if name not in known:
-        why = f"there is no such organization; {hint(name, known)}" if known else "there is none"
+        why = (
+            f"there is no such organization; {suggest_names(name, known)}"
+            if known
+            else "there is none"
+        )
         yield Cause(_OWNER, "FieldValueNotFound", f'Not found: "{name}": {why}')

@@ -1,8 +1,8 @@
-"""Whether the schema of a custom kind is structural, so that it can prune, default and validate.
+"""Checks that the schema of a custom kind is structural: it can prune, default and validate.
 
-Every node says its type; ``allOf``, ``anyOf``, ``oneOf`` and ``not`` only narrow what the rest has
-described. Each problem names its field. What this platform cannot keep is refused here, when the
-kind is defined, and never skipped when an object is written.
+Every node has a type; ``allOf``, ``anyOf``, ``oneOf`` and ``not`` only restrict the fields that the
+rest describes. Each problem names its field. Unsupported keywords are refused when the kind is
+defined; they are not ignored when an object is written.
 
 All versions of a definition share one ``SchemaBudget``. It counts the cost of checking, compiling
 and storing the schemas before that work starts.

@@ -1,6 +1,6 @@
-"""Rules for what a template says inside: sources of data, volumes, networks and amounts.
+"""Rules for the template of a Workload: variables, volumes, mounts, networks and amounts.
 
-Names and fields are told, values never: they may be secret.
+Messages contain names and fields, but no values of variables: those can be secret.
 """
 
 from __future__ import annotations
@@ -22,27 +22,35 @@ from datum_compute.api.meta.names import (
 from datum_compute.api.meta.quantity import mebibytes, millicores
 
 _TEMPLATE = "spec.template.spec"
+INTERFACES_FIELD = f"{_TEMPLATE}.networkInterfaces"
 _RUNTIME = f"{_TEMPLATE}.runtime"
 _VARIABLE_NAME = re.compile("[!-<>-~]+")
 _AMOUNTS = {"cpu": millicores, "memory": mebibytes}
 
 
-def variables_have_one_source(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+def check_variable_sources(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     for path, container in containers(new):
         for index, variable in enumerate(container.get("env", ())):
             where, source = f"{path}.env[{index}]", variable.get("valueFrom")
             if source is not None:
-                yield from one_of(f"{where}.valueFrom", source, "configMapKeyRef", "secretKeyRef")
+                yield from check_exactly_one(
+                    f"{where}.valueFrom", source, "configMapKeyRef", "secretKeyRef"
+                )
                 if variable.get("value"):
                     why = "may not be specified when value is not empty; keep one of them"
                     yield _invalid(f"{where}.valueFrom", why)
         for index, source in enumerate(container.get("envFrom", ())):
-            yield from one_of(f"{path}.envFrom[{index}]", source, "configMapRef", "secretRef")
+            yield from check_exactly_one(
+                f"{path}.envFrom[{index}]", source, "configMapRef", "secretRef"
+            )
 
 
-def variables_can_be_set(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    """Of names that are given for the first time: no process could be started with others, and with
-    such a prefix no key of a source would become a variable."""
+def check_variable_names(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """Check new names and prefixes.
+
+    A process cannot be started with other names, and with another prefix no key of a source would
+    become a variable.
+    """
     known = {name for _, name in _variable_names(old)} if old else set()
     for path, name in _variable_names(new):
         if name not in known and not _VARIABLE_NAME.fullmatch(name):
@@ -55,15 +63,15 @@ def variables_can_be_set(new: JsonObject, old: JsonObject | None) -> Iterable[Ca
             yield _invalid(path, f"{prefix!a}: {why}")
 
 
-def volumes_have_one_source(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+def check_volume_sources(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     for path, volume in _volumes(new):
-        yield from one_of(path, volume, "configMap", "secret")
+        yield from check_exactly_one(path, volume, "configMap", "secret")
         for field in ("configMap", "secret"):
             yield from _file_paths(f"{path}.{field}", volume.get(field) or {})
 
 
-def volumes_and_attachments_match(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    """A volume that nobody sees is a mistake, and so is a folder of a volume that there is not."""
+def check_volume_attachments(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """Each volume is attached to a container, and each attachment refers to a volume."""
     named = {volume["name"]: path for path, volume in _volumes(new)}
     attached = set()
     for path, container in containers(new):
@@ -79,7 +87,7 @@ def volumes_and_attachments_match(new: JsonObject, old: JsonObject | None) -> It
             yield _invalid(path, why)
 
 
-def texts_have_no_nul(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+def check_no_nul_bytes(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     """Reject NUL bytes in new texts. ``api/meta/names.py`` lists the fields."""
     found = [(path, text) for path, text in _process_texts(new) if NUL in text]
     known = {text for _, text in _process_texts(old)} if found and old else set()
@@ -88,7 +96,7 @@ def texts_have_no_nul(new: JsonObject, old: JsonObject | None) -> Iterable[Cause
             yield _invalid(path, NUL_PROBLEM)
 
 
-def mount_paths_are_valid(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+def check_mount_paths(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     """Reject new mounts on system directories, and two mounts on one path."""
     mounts = list(_mount_paths(new))
     if not mounts:
@@ -107,8 +115,8 @@ def mount_paths_are_valid(new: JsonObject, old: JsonObject | None) -> Iterable[C
             seen.add(path)
 
 
-def networks_are_names(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    """Of networks that are named for the first time: their names become parts of others."""
+def check_network_names(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """Check the names of new networks: they become parts of other names."""
     before = [interface["network"] for _, interface in interfaces(old)] if old else []
     for path, interface in interfaces(new):
         network = interface["network"]
@@ -120,8 +128,8 @@ def networks_are_names(new: JsonObject, old: JsonObject | None) -> Iterable[Caus
                 yield _invalid(f"{path}.network.{field}", f'"{value}": {problem}')
 
 
-def requests_are_whole(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    """One amount alone says no size: the other would have to come from somewhere else."""
+def check_requests_complete(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """Requests contain both cpu and memory, or neither."""
     requests = _requests(new)
     if len(requests) == 1 and (old is None or requests != _requests(old)):
         (missing,) = set(_AMOUNTS) - set(requests)
@@ -130,7 +138,7 @@ def requests_are_whole(new: JsonObject, old: JsonObject | None) -> Iterable[Caus
         yield Cause(path, "FieldValueRequired", f"Required value: {why}")
 
 
-def requests_fit_limits(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+def check_requests_within_limits(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     for path, container in containers(new):
         resources = container.get("resources", {})
         limits, requests = resources.get("limits", {}), resources.get("requests", {})
@@ -145,7 +153,7 @@ def requests_fit_limits(new: JsonObject, old: JsonObject | None) -> Iterable[Cau
 
 
 def containers(workload: JsonObject) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each with its field."""
+    """Yield each container with the path of its field."""
     found = workload["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"]
     for index, container in enumerate(found):
         yield f"{_RUNTIME}.sandbox.containers[{index}]", container
@@ -166,10 +174,10 @@ def _mount_paths(workload: JsonObject) -> Iterator[tuple[str, str]]:
 def _process_texts(workload: JsonObject) -> Iterator[tuple[str, str]]:
     for path, container in containers(workload):
         for field in ("command", "args"):
-            yield from _words(f"{path}.{field}", container.get(field, ()))
+            yield from _items(f"{path}.{field}", container.get(field, ()))
         for field in ("readinessProbe", "livenessProbe"):
             action = (container.get(field) or {}).get("exec") or {}
-            yield from _words(f"{path}.{field}.exec.command", action.get("command", ()))
+            yield from _items(f"{path}.{field}.exec.command", action.get("command", ()))
         for index, variable in enumerate(container.get("env", ())):
             yield f"{path}.env[{index}].value", variable.get("value", "")
     for path, volume in _volumes(workload):
@@ -179,9 +187,9 @@ def _process_texts(workload: JsonObject) -> Iterator[tuple[str, str]]:
                 yield f"{path}.{field}.items[{index}].path", item["path"]
 
 
-def _words(path: str, words: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for index, word in enumerate(words):
-        yield f"{path}[{index}]", word
+def _items(path: str, items: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for index, item in enumerate(items):
+        yield f"{path}[{index}]", item
 
 
 def _prefixes(workload: JsonObject) -> Iterator[tuple[str, str]]:
@@ -197,10 +205,10 @@ def _volumes(workload: JsonObject) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def interfaces(workload: JsonObject) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each with its field."""
+    """Yield each network interface with the path of its field."""
     found = workload["spec"]["template"]["spec"].get("networkInterfaces", ())
     for index, interface in enumerate(found):
-        yield f"{_TEMPLATE}.networkInterfaces[{index}]", interface
+        yield f"{INTERFACES_FIELD}[{index}]", interface
 
 
 def _requests(workload: JsonObject) -> JsonObject:
@@ -220,7 +228,7 @@ def _file_paths(path: str, source: JsonObject) -> Iterator[Cause]:
         seen.add(file)
 
 
-def one_of(path: str, holder: JsonObject, *fields: str) -> Iterator[Cause]:
+def check_exactly_one(path: str, holder: JsonObject, *fields: str) -> Iterator[Cause]:
     given = [field for field in fields if holder.get(field) is not None]
     if not given:
         message = f"Required value: exactly one of {' and '.join(fields)} must be given"

@@ -1,12 +1,10 @@
-"""Rules for Workloads: cities are upper-case codes, names inside a template are unique, and the
-template is small enough for all that is made from it.
-"""
+"""Rules for Workloads: cities, size and labels of the template, probes, scale to zero."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from datum_compute.admission.rules.template import containers, one_of
+from datum_compute.admission.rules.template import check_exactly_one, containers
 from datum_compute.api.compute.scale_to_zero import IDLE_MAX_S, IDLE_MIN_S, duration_seconds
 from datum_compute.api.errors import Cause
 from datum_compute.api.labels import RESTARTED_AT
@@ -14,13 +12,13 @@ from datum_compute.api.meta.codec import JsonObject, encode
 from datum_compute.api.meta.names import label_value_problem, qualified_name_problem
 from datum_compute.api.planes import normalize_city
 
-# Deployments, Works, instances and machines carry the template and, beside it, who owns each of its
-# fields, which takes up to three times as much.
+# Deployments, Works, instances and machines contain the template and the managers of its fields,
+# which take up to three times as much.
 TEMPLATE_BYTES_MAX = 256 * 1024
 
 
-def with_upper_case_cities(new: JsonObject, old: JsonObject | None) -> JsonObject:
-    """Cities lie outside the template, so writing them in another case rolls nothing."""
+def normalize_cities(new: JsonObject, old: JsonObject | None) -> JsonObject:
+    """Write cities in upper case. They are not part of the template: no rollout follows."""
     placements = [_with_upper_case(placement) for placement in new["spec"]["placements"]]
     spec = {**new["spec"], "placements": placements}
     if spec.get("restarts"):
@@ -45,8 +43,8 @@ def _with_upper_case(placement: JsonObject) -> JsonObject:
     return {**placement, **found}
 
 
-def template_labels_are_labels(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    """They become labels of instances, where it would be too late to refuse them."""
+def check_template_metadata(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """Labels and annotations of the template are copied to instances, and must be valid there."""
     template = new["spec"]["template"].get("metadata", {})
     for key, value in template.get("labels", {}).items():
         problem = qualified_name_problem(key) or label_value_problem(value)
@@ -59,8 +57,8 @@ def template_labels_are_labels(new: JsonObject, old: JsonObject | None) -> Itera
             yield Cause("spec.template.metadata.annotations", "FieldValueInvalid", message)
 
 
-def template_fits(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    """A template that is only kept may be as large as it is."""
+def check_template_size(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """Limit the size of a new or changed template."""
     template = new["spec"]["template"]
     if old is not None and old["spec"].get("template") == template:
         return
@@ -74,9 +72,11 @@ def template_fits(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
         yield Cause("spec.template", "FieldValueTooLong", why)
 
 
-def cities_are_unique(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    """Within one placement; the schema could not see that dfw and DFW are the same city. A city
-    that a placement runs in is no fallback of it."""
+def check_cities_unique(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """A placement contains each city once, as a city or as a fallback.
+
+    The schema does not detect that dfw and DFW are the same city.
+    """
     for index, placement in enumerate(new["spec"]["placements"]):
         yield from _duplicates(
             (f"spec.placements[{index}].{field}[{position}]", normalize_city(city))
@@ -85,11 +85,11 @@ def cities_are_unique(new: JsonObject, old: JsonObject | None) -> Iterable[Cause
         )
 
 
-def floors_can_be_kept(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    """Each of a city of the placement, and not above what runs there."""
+def check_city_floors(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """Each floor is for a city of the placement, and not above its replicas."""
     for index, placement in enumerate(new["spec"]["placements"]):
         cities = [normalize_city(city) for city in placement["cityCodes"]]
-        most = placement["scaleSettings"]["minReplicas"]
+        replicas = placement["scaleSettings"]["minReplicas"]
         path = f"spec.placements[{index}].cityFloors"
         floors = placement.get("cityFloors", ())
         for position, floor in enumerate(floors):
@@ -97,8 +97,8 @@ def floors_can_be_kept(new: JsonObject, old: JsonObject | None) -> Iterable[Caus
             if city not in cities:
                 why = f'Invalid value: "{city}": must be one of cityCodes: {", ".join(cities)}'
                 yield Cause(f"{path}[{position}].cityCode", "FieldValueInvalid", why)
-            if ready > most:
-                why = f"Invalid value: {ready}: must not be above minReplicas, which is {most}"
+            if ready > replicas:
+                why = f"Invalid value: {ready}: must not be above minReplicas, which is {replicas}"
                 yield Cause(f"{path}[{position}].readyReplicas", "FieldValueInvalid", why)
         yield from _duplicates(
             (f"{path}[{position}].cityCode", normalize_city(floor["cityCode"]))
@@ -109,8 +109,8 @@ def floors_can_be_kept(new: JsonObject, old: JsonObject | None) -> Iterable[Caus
             yield Cause(path, "FieldValueForbidden", why)
 
 
-def port_names_are_unique(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    """Over all containers: they share one address, and a port is found by its name."""
+def check_port_names_unique(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """Port names are unique in a template: containers share an address, and names select ports."""
     yield from _duplicates(
         (f"{path}.ports[{position}].name", port["name"])
         for path, container in containers(new)
@@ -118,7 +118,7 @@ def port_names_are_unique(new: JsonObject, old: JsonObject | None) -> Iterable[C
     )
 
 
-def env_names_are_unique(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+def check_env_names_unique(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     for path, container in containers(new):
         yield from _duplicates(
             (f"{path}.env[{position}].name", variable["name"])
@@ -135,24 +135,26 @@ def _duplicates(named: Iterable[tuple[str, str]]) -> Iterator[Cause]:
         first.setdefault(name, path)
 
 
-# --- Rules for the probes of containers, and for as whom they run
+# --- Probes, and the user of a container
 
 
 _PROBES = ("readinessProbe", "livenessProbe")
 
 
-def probes_ask_one_thing(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    """Exactly one question, and of a port that there is."""
+def check_probes(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """A probe has one action, and a named port exists in its container."""
     for path, container in containers(new):
         named = {port["name"] for port in container.get("ports", ())}
         for field in _PROBES:
             probe = container.get(field)
             if probe is not None:
-                yield from one_of(f"{path}.{field}", probe, "httpGet", "tcpSocket", "exec")
-                yield from _ports(f"{path}.{field}", probe, named)
+                yield from check_exactly_one(
+                    f"{path}.{field}", probe, "httpGet", "tcpSocket", "exec"
+                )
+                yield from _check_probe_port(f"{path}.{field}", probe, named)
 
 
-def groups_come_with_users(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+def check_group_has_user(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     for path, container in containers(new):
         context = container.get("securityContext", {})
         if context.get("runAsGroup") is not None and context.get("runAsUser") is None:
@@ -160,32 +162,32 @@ def groups_come_with_users(new: JsonObject, old: JsonObject | None) -> Iterable[
             yield Cause(f"{path}.securityContext.runAsUser", "FieldValueRequired", why)
 
 
-def _ports(path: str, probe: JsonObject, named: set[str]) -> Iterator[Cause]:
-    for question in ("httpGet", "tcpSocket"):
-        port = (probe.get(question) or {}).get("port")
+def _check_probe_port(path: str, probe: JsonObject, named: set[str]) -> Iterator[Cause]:
+    for action in ("httpGet", "tcpSocket"):
+        port = (probe.get(action) or {}).get("port")
         if isinstance(port, str) and port not in named:
             message = f'Not found: "{port}" is not the name of a port of this container'
-            yield Cause(f"{path}.{question}.port", "FieldValueNotFound", message)
+            yield Cause(f"{path}.{action}.port", "FieldValueNotFound", message)
 
 
-# --- Rules for scale to zero: what sleeps can be woken, and after a time that makes sense
+# --- Scale to zero
 
 
 _FIELD = "spec.template.spec.scaleToZero"
 
 
-def idle_times_make_sense(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    wish = new["spec"]["template"]["spec"].get("scaleToZero")
-    if wish is None:
+def check_idle_time(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    settings = new["spec"]["template"]["spec"].get("scaleToZero")
+    if settings is None:
         return
-    idle_after = wish.get("idleAfter", "30s")
+    idle_after = settings.get("idleAfter", "30s")
     if not IDLE_MIN_S <= duration_seconds(idle_after) <= IDLE_MAX_S:
         why = f'Invalid value: "{idle_after}": must be from 100ms to 24h'
         yield Cause(f"{_FIELD}.idleAfter", "FieldValueInvalid", why)
 
 
-def sleepers_can_be_woken(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    """Only a connection to a published port wakes an instance: without one it sleeps for ever."""
+def check_can_be_woken(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """An instance needs a TCP port: only a connection to a published port wakes it."""
     if new["spec"]["template"]["spec"].get("scaleToZero") is None:
         return
     ports = [port for _, container in containers(new) for port in container.get("ports", ())]
@@ -197,33 +199,30 @@ def sleepers_can_be_woken(new: JsonObject, old: JsonObject | None) -> Iterable[C
         yield Cause(_FIELD, "FieldValueInvalid", why)
 
 
-# --- Labels and annotations of instances that only the platform writes
-# They say whose an instance is, of which cell and deployment, and what became of its copies. A
-# template that carries one would say it in the platform's name, and controllers would put it right
-# for ever.
+# --- Labels and annotations that only the platform writes
+# They contain the owner, cell and deployment of an instance and the state of its copies. If a
+# template could set one, controllers would overwrite it again and again.
 
 
 _DOMAINS = ("compute.datumapis.com", "meta.datumapis.com", "karmada.io")
 _FOR_USERS = frozenset({RESTARTED_AT})
 
 
-def template_leaves_platform_names_alone(
-    new: JsonObject, old: JsonObject | None
-) -> Iterable[Cause]:
-    """One that was stored before there was this rule can stay, so that its workload can change."""
-    asked, kept = _metadata(new), _metadata(old)
+def check_reserved_names(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """Refuse new reserved keys. A key that was stored before the rule existed can stay."""
+    sent, stored = _metadata(new), _metadata(old)
     for part in ("labels", "annotations"):
-        for key in sorted((asked.get(part) or {}).keys() - (kept.get(part) or {}).keys()):
+        for key in sorted((sent.get(part) or {}).keys() - (stored.get(part) or {}).keys()):
             if is_reserved(key):
-                why = f'Forbidden: "{key}": the platform alone writes names of this domain'
+                why = f'Forbidden: "{key}": only the platform writes names of this domain'
                 field = f"spec.template.metadata.{part}"
                 yield Cause(field, "FieldValueForbidden", f"{why}; use one of your own")
 
 
 def is_reserved(key: str) -> bool:
     domain = key.lower().rpartition("/")[0]
-    ours = any(domain == one or domain.endswith(f".{one}") for one in _DOMAINS)
-    return ours and key not in _FOR_USERS
+    in_domain = any(domain == one or domain.endswith(f".{one}") for one in _DOMAINS)
+    return in_domain and key not in _FOR_USERS
 
 
 def _metadata(workload: JsonObject | None) -> JsonObject:

@@ -14,19 +14,19 @@ from msgspec.structs import replace
 
 from datum_compute.admission.context_rules import (
     CONTEXT_RULES,
-    REMOVING,
+    DELETION_RULES,
     evaluate,
-    objections,
-    questions_before,
-    questions_of,
+    evaluate_deletion,
+    queries_of_deletion,
+    queries_of_write,
 )
 from datum_compute.admission.findings import invalid
-from datum_compute.admission.questions import (
+from datum_compute.admission.queries import (
     AccessQuery,
     Answers,
+    Deletion,
     ListQuery,
-    Question,
-    Removal,
+    Query,
     Write,
 )
 from datum_compute.api.meta.codec import JsonObject, decode
@@ -48,7 +48,7 @@ class StoreAdmissionReader(msgspec.Struct, frozen=True):
     context: ServerContext
     request: ApiRequest
 
-    def answer(self, queries: Iterable[Question]) -> Answers:
+    def answer(self, queries: Iterable[Query]) -> Answers:
         queries = tuple(queries)
         return Answers(
             allowed={q: self._is_allowed(q) for q in queries if isinstance(q, AccessQuery)},
@@ -84,20 +84,20 @@ def apply_context_rules(
         now_s=context.clock(),
         deprecation_grace_s=context.deprecation_grace_s,
     )
-    answers = StoreAdmissionReader(context, request).answer(questions_of(write))
+    answers = StoreAdmissionReader(context, request).answer(queries_of_write(write))
     findings = evaluate(write, answers)
     if not findings.causes and not findings.warnings:
         return prepared
     return replace(prepared, causes=findings.causes, warnings=findings.warnings)
 
 
-def check_removal(context: ServerContext, request: ApiRequest, old: JsonObject) -> None:
+def check_deletion_rules(context: ServerContext, request: ApiRequest, old: JsonObject) -> None:
     """Raise Invalid if the object may not be deleted yet."""
-    if request.kind.resource not in REMOVING:
+    if request.kind.resource not in DELETION_RULES:
         return
-    removal = Removal(request.kind, request.route.namespace, old)
-    answers = StoreAdmissionReader(context, request).answer(questions_before(removal))
-    causes = objections(removal, answers)
+    deletion = Deletion(request.kind, request.route.namespace, old)
+    answers = StoreAdmissionReader(context, request).answer(queries_of_deletion(deletion))
+    causes = evaluate_deletion(deletion, answers)
     if causes:
         raise invalid(request.kind, old["metadata"]["name"], causes)
 

@@ -27,7 +27,7 @@ from datum_compute.server.encoding.responses import conflict, json_response, lis
 from datum_compute.server.flowcontrol.control import filter_in_turns, map_in_turns
 from datum_compute.server.routing import ApiRequest
 from datum_compute.server.verbs import commit, definitions, namespaces
-from datum_compute.server.verbs.admission_lookups import check_removal
+from datum_compute.server.verbs.admission_lookups import check_deletion_rules
 from datum_compute.server.verbs.metadata import mark_deleted_metadata, order_metadata
 from datum_compute.server.verbs.update import has_finalizers, remove_object
 from datum_compute.store.journal import ObjectKey
@@ -161,7 +161,7 @@ async def _delete_one(
             raise context.builtin_definitions.missing_error(request.kind, key)
         old = request.resource.conversion.decode_served(record)
         _check_preconditions(request, old, options)
-        check_removal(context, request, old)
+        check_deletion_rules(context, request, old)
         new = {**old, "metadata": _with_policy(old["metadata"], options.policy)}
         if has_finalizers(request, new):
             if "deletionTimestamp" not in old["metadata"]:

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from datum_compute.admission.rules.controller_owned import (
     RELEASE,
-    guard_causes,
-    released_guards,
+    finalizer_causes,
+    keep_protected_finalizers,
+    removed_finalizers,
     with_author,
-    with_guards,
 )
 from datum_compute.api.errors import BadRequest, Conflict, NotFound, shorten
 from datum_compute.api.http import Response
@@ -54,7 +54,7 @@ def keep_guards(
     authorizer: Authorizer, request: ApiRequest, sent: JsonObject, old: JsonObject
 ) -> JsonObject:
     """Return the object of a PUT with the finalizers that the user may not remove."""
-    kept = with_guards(request.kind, sent, old)
+    kept = keep_protected_finalizers(request.kind, sent, old)
     return sent if kept is sent or _may_remove_guards(authorizer, request) else kept
 
 
@@ -62,10 +62,10 @@ def check_guards(
     authorizer: Authorizer, request: ApiRequest, prepared: PreparedObject, old: JsonObject
 ) -> PreparedObject:
     """Add a cause for each finalizer that the user may not remove."""
-    removed = released_guards(request.kind, prepared.obj, old)
+    removed = removed_finalizers(request.kind, prepared.obj, old)
     if not removed or _may_remove_guards(authorizer, request):
         return prepared
-    causes = (*prepared.causes, *guard_causes(request.kind, removed))
+    causes = (*prepared.causes, *finalizer_causes(request.kind, removed))
     return replace(prepared, causes=causes)
 
 

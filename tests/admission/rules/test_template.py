@@ -1,4 +1,4 @@
-"""The rules for what a template says inside, one table."""
+"""Rules for the template of a workload, as one table."""
 
 from __future__ import annotations
 
@@ -177,17 +177,19 @@ WRONG = [
 
 
 @pytest.mark.parametrize("workload", FINE)
-def test_a_template_that_is_fine_has_no_fault(workload: JsonObject) -> None:
+def test_a_valid_template_has_no_errors(workload: JsonObject) -> None:
     assert admit(WORKLOAD, workload, None)[1] == []
 
 
 @pytest.mark.parametrize(("workload", "field", "reason"), WRONG)
-def test_each_fault_is_named_where_it_is(workload: JsonObject, field: str, reason: str) -> None:
+def test_an_invalid_template_has_an_error_at_its_field(
+    workload: JsonObject, field: str, reason: str
+) -> None:
     found = {cause.field: cause.reason for cause in admit(WORKLOAD, workload, None)[1]}
     assert found == {field: f"FieldValue{reason}"}
 
 
-def test_a_secret_value_is_in_no_message() -> None:
+def test_no_message_contains_a_secret_value() -> None:
     (cause,) = admit(WORKLOAD, env(value="hunter2", valueFrom={"secretKeyRef": KEY}), None)[1]
     assert "hunter2" not in cause.message
 
@@ -200,7 +202,7 @@ def test_a_secret_value_is_in_no_message() -> None:
         env(name="A B"),
     ],
 )
-def test_what_an_earlier_release_took_may_stay(workload: JsonObject) -> None:
+def test_values_that_an_earlier_release_accepted_can_stay(workload: JsonObject) -> None:
     assert admit(WORKLOAD, workload, workload)[1] == []
 
 
@@ -216,7 +218,7 @@ UNSUPPORTED = [
 
 
 @pytest.mark.parametrize("field", UNSUPPORTED)
-def test_what_is_not_supported_yet_is_refused_by_name(field: str) -> None:
+def test_an_unsupported_field_is_refused(field: str) -> None:
     (cause,) = unsupported_fields(WORKLOAD, [field, f"{field}s", f"x{field}"]).values()
     assert (cause.field, cause.reason) == (field, "FieldValueForbidden")
     assert unsupported_fields(INSTANCE, [field]) == {}

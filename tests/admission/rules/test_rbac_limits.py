@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from datum_compute.admission.chain import faults
+from datum_compute.admission.chain import find_errors
 from datum_compute.admission.rules.rbac import RULES_MAX, SUBJECTS_MAX
 from datum_compute.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
 from datum_compute.api.meta.codec import JsonObject
@@ -31,24 +31,24 @@ def binding(count: int) -> JsonObject:
 
 @pytest.mark.parametrize("kind", [ROLE, CLUSTER_ROLE])
 def test_a_role_has_a_limited_number_of_rules(kind: KindInfo[Any]) -> None:
-    assert faults(kind, role(RULES_MAX), None) == []
-    (cause,) = faults(kind, role(RULES_MAX + 1), None)
+    assert find_errors(kind, role(RULES_MAX), None) == []
+    (cause,) = find_errors(kind, role(RULES_MAX + 1), None)
     assert (cause.field, cause.reason) == ("rules", "FieldValueTooMany")
     assert cause.message == "Too many: 501: must have at most 500 items; split the role"
 
 
 @pytest.mark.parametrize("kind", [ROLE_BINDING, CLUSTER_ROLE_BINDING])
 def test_a_binding_has_a_limited_number_of_subjects(kind: KindInfo[Any]) -> None:
-    assert faults(kind, binding(SUBJECTS_MAX), None) == []
-    (cause,) = faults(kind, binding(SUBJECTS_MAX + 1), None)
+    assert find_errors(kind, binding(SUBJECTS_MAX), None) == []
+    (cause,) = find_errors(kind, binding(SUBJECTS_MAX + 1), None)
     assert (cause.field, cause.reason) == ("subjects", "FieldValueTooMany")
     assert "must have at most 1000 items; use a group or several bindings" in cause.message
 
 
-def test_an_object_from_before_the_limit_may_shrink_but_not_grow() -> None:
-    assert faults(ROLE, role(1400), role(1500)) == []
-    assert faults(ROLE_BINDING, binding(1500), binding(1500)) == []
-    assert [cause.field for cause in faults(ROLE, role(1501), role(1500))] == ["rules"]
+def test_an_object_above_the_limit_can_shrink_but_not_grow() -> None:
+    assert find_errors(ROLE, role(1400), role(1500)) == []
+    assert find_errors(ROLE_BINDING, binding(1500), binding(1500)) == []
+    assert [cause.field for cause in find_errors(ROLE, role(1501), role(1500))] == ["rules"]
 
 
 def test_the_roles_of_the_platform_have_fewer_rules() -> None:
@@ -56,7 +56,7 @@ def test_the_roles_of_the_platform_have_fewer_rules() -> None:
         assert max(map(len, rules_by_role(PlaneName(plane)).values())) <= RULES_MAX // 10
 
 
-def test_errors_end_at_a_limit() -> None:
-    causes = faults(ROLE, role(RULES_MAX, {"verbs": []}), None)
+def test_the_number_of_errors_is_limited() -> None:
+    causes = find_errors(ROLE, role(RULES_MAX, {"verbs": []}), None)
     assert len(causes) == ERRORS_MAX + 1
     assert "fix these first" in causes[-1].message

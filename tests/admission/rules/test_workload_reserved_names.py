@@ -1,4 +1,4 @@
-"""Names of the platform in the metadata of a template: refused, unless they were there before."""
+"""Reserved names in the metadata of a template are refused, unless they were stored before."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from datum_compute.admission.rules.workload import template_leaves_platform_names_alone as rule
+from datum_compute.admission.rules.workload import check_reserved_names as rule
 from datum_compute.api import labels
 from datum_compute.api.meta.codec import JsonObject
 from tests.admission.writes import with_template
@@ -30,7 +30,7 @@ def marked(**metadata: Any) -> JsonObject:
         ("labels", "Compute.DatumAPIs.com/cell"),
     ],
 )
-def test_a_name_of_the_platform_is_refused_and_kept_where_it_was(part: str, key: str) -> None:
+def test_a_reserved_name_is_refused_unless_it_was_stored_before(part: str, key: str) -> None:
     (cause,) = rule(marked(**{part: {key: "x"}}), None)
     assert (cause.field, cause.reason) == (f"spec.template.metadata.{part}", "FieldValueForbidden")
     assert key in cause.message
@@ -39,6 +39,6 @@ def test_a_name_of_the_platform_is_refused_and_kept_where_it_was(part: str, key:
 
 
 @pytest.mark.parametrize("key", [labels.RESTARTED_AT, "app", "app.kubernetes.io/name", "x.io/cell"])
-def test_names_of_users_are_theirs(key: str) -> None:
+def test_other_names_are_accepted(key: str) -> None:
     assert list(rule(marked(labels={key: "x"}, annotations={key: "x"}), None)) == []
     assert list(rule(marked(labels=None), None)) == []

@@ -1,4 +1,4 @@
-"""The manifests by which an API server asks the webhook: fresh, and about every kind with rules."""
+"""The webhook manifests: up to date, with every kind that has rules."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ import pytest
 import yaml
 
 from datum_compute.admission.chain import CHAIN
-from datum_compute.admission.context_rules import CONTEXT_RULES, REMOVING
-from datum_compute.admission.webhook import PATIENCE_S, hooked_kind, mutated_kinds, validated_kinds
+from datum_compute.admission.context_rules import CONTEXT_RULES, DELETION_RULES
+from datum_compute.admission.webhook import (
+    ANSWER_TIMEOUT_S,
+    find_validated_kind,
+    mutated_kinds,
+    validated_kinds,
+)
 from datum_compute.api.kinds import KINDS, WORKLOAD
 from hack.webhook_manifests import webhook_files
 
@@ -29,18 +34,18 @@ def resources(hooks: list[dict[str, Any]]) -> set[str]:
     }
 
 
-def test_every_kind_of_ours_with_rules_is_asked_about() -> None:
+def test_the_manifests_contain_every_platform_kind_with_rules() -> None:
     ours = {kind.resource for kind in KINDS if not (kind.built_in or kind.partial)}
     with_rules = ours & (set(CHAIN) | set(CONTEXT_RULES))
     assert resources(webhooks("validating.yaml")) == with_rules
     assert {kind.resource for kind in validated_kinds()} == with_rules
     assert resources(webhooks("mutating.yaml")) == {kind.resource for kind in mutated_kinds()}
-    assert hooked_kind(WORKLOAD.group, WORKLOAD.version, WORKLOAD.plural) is WORKLOAD
-    assert hooked_kind("", "v1", "secrets") is None
+    assert find_validated_kind(WORKLOAD.group, WORKLOAD.version, WORKLOAD.plural) is WORKLOAD
+    assert find_validated_kind("", "v1", "secrets") is None
 
 
-def test_every_kind_with_rules_for_deletions_is_asked_about_then() -> None:
-    asked = {
+def test_the_manifests_contain_deletions_of_every_kind_with_deletion_rules() -> None:
+    registered = {
         f"{resource}.{group}"
         for hook in webhooks("validating.yaml")
         for rule in hook["rules"]
@@ -48,15 +53,15 @@ def test_every_kind_with_rules_for_deletions_is_asked_about_then() -> None:
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
-    assert asked == set(REMOVING)
+    assert registered == set(DELETION_RULES)
 
 
 @pytest.mark.parametrize("file", ["validating.yaml", "mutating.yaml"])
-def test_a_webhook_that_is_away_refuses_and_has_time_to_say_why(file: str) -> None:
+def test_an_unavailable_webhook_denies_writes_and_has_time_to_respond(file: str) -> None:
     for hook in webhooks(file):
         assert hook["failurePolicy"] == "Fail"
         assert hook["sideEffects"] == "None"
-        assert hook["timeoutSeconds"] > PATIENCE_S
-        # Controllers, garbage collectors and finalizers go past it.
+        assert hook["timeoutSeconds"] > ANSWER_TIMEOUT_S
+        # Writes of controllers and garbage collectors, and of finalizers, bypass the webhook.
         assert hook["matchConditions"]
         assert not any("status" in r for rule in hook["rules"] for r in rule["resources"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from datum_compute.admission.chain import CHAIN, admit
-from datum_compute.admission.rules.workload import template_labels_are_labels
+from datum_compute.admission.rules.workload import check_template_metadata
 from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, KINDS, WORKLOAD
 from datum_compute.api.meta.codec import JsonObject, copied
 
@@ -36,7 +36,7 @@ def problems(workload: JsonObject, old: JsonObject | None = None) -> dict[str, s
     return {cause.field: cause.reason for cause in admit(WORKLOAD, workload, old)[1]}
 
 
-def test_cities_become_upper_case_without_touching_what_was_sent() -> None:
+def test_normalizing_cities_does_not_change_the_sent_object() -> None:
     sent = a_workload("dfw", " Ord ")
     before = copied(sent)
     admitted, causes = admit(WORKLOAD, sent, None)
@@ -45,20 +45,20 @@ def test_cities_become_upper_case_without_touching_what_was_sent() -> None:
     assert sent == before
 
 
-def test_upper_case_changes_nothing_but_cities() -> None:
+def test_normalizing_changes_only_cities() -> None:
     admitted, _ = admit(WORKLOAD, a_workload("dfw"), None)
     assert admitted == a_workload("DFW")
     assert admit(WORKLOAD, admitted, admitted)[0] == admitted
 
 
-def test_the_same_city_twice_is_refused_and_both_places_are_named() -> None:
+def test_a_duplicate_city_is_refused_with_both_fields() -> None:
     _, (cause,) = admit(WORKLOAD, a_workload("dfw", "ord", "DFW"), None)
     assert cause.field == "spec.placements[0].cityCodes[2]"
     assert cause.reason == "FieldValueDuplicate"
     assert cause.message == 'Duplicate value: "DFW" is already at spec.placements[0].cityCodes[0]'
 
 
-def test_two_placements_may_share_a_city() -> None:
+def test_two_placements_can_share_a_city() -> None:
     workload = a_workload("DFW")
     placement = workload["spec"]["placements"][0]
     workload["spec"]["placements"].append({**placement, "name": "more"})
@@ -66,7 +66,7 @@ def test_two_placements_may_share_a_city() -> None:
 
 
 @pytest.mark.parametrize("city", ["DFW", "us-east-1", "x"])
-def test_cities_that_are_fine(city: str) -> None:
+def test_valid_cities_are_accepted(city: str) -> None:
     assert problems(a_workload(city)) == {}
 
 
@@ -86,18 +86,18 @@ def test_env_names_are_unique_within_a_container_only() -> None:
     assert problems(a_workload(containers=apart)) == {}
 
 
-def test_a_new_workload_has_a_name_that_fits_a_label_and_an_old_one_keeps_its_name() -> None:
+def test_the_name_of_a_new_workload_is_a_label_and_an_old_one_can_stay() -> None:
     workload = a_workload(name="a" * 64)
     assert problems(workload) == {"metadata.name": "FieldValueInvalid"}
     assert problems(workload, old=workload) == {}
     assert problems(a_workload(name="a" * 63)) == {}
 
 
-def test_rules_hold_on_update_too() -> None:
+def test_rules_apply_to_updates() -> None:
     assert "spec.placements[0].cityCodes[1]" in problems(a_workload("a", "A"), old=a_workload())
 
 
-def test_a_deployment_stays_in_its_city() -> None:
+def test_the_city_of_a_deployment_is_immutable() -> None:
     old = {"metadata": {}, "spec": {"cityCode": "DFW"}}
     moved = {"metadata": {}, "spec": {"cityCode": "ORD"}}
     _, (cause,) = admit(DEPLOYMENT, moved, old)
@@ -107,19 +107,19 @@ def test_a_deployment_stays_in_its_city() -> None:
     assert admit(DEPLOYMENT, moved, None)[1] == []
 
 
-def test_kinds_without_rules_pass_as_they_are() -> None:
+def test_kinds_without_rules_are_unchanged() -> None:
     assert admit(CLUSTER, {"spec": {"x": 1}}, None) == ({"spec": {"x": 1}}, [])
 
 
-def test_every_rule_belongs_to_a_kind_that_is_served() -> None:
+def test_every_rule_is_for_a_served_kind() -> None:
     assert set(CHAIN) <= {kind.resource for kind in KINDS}
 
 
 @pytest.mark.parametrize(
     "labels", [{"a b": "c"}, {"a": "not a label"}, {"-a": "b"}, {"a": "b" * 64}]
 )
-def test_labels_that_no_instance_could_carry_are_refused(labels: dict[str, str]) -> None:
-    """Seen: the cell tried for ever, and the user was told to wait."""
+def test_invalid_labels_of_the_template_are_refused(labels: dict[str, str]) -> None:
+    """Otherwise the cell would retry without end while the workload waits."""
     new = {"spec": {"template": {"metadata": {"labels": labels}}}}
-    (cause,) = template_labels_are_labels(new, None)
+    (cause,) = check_template_metadata(new, None)
     assert cause.field == "spec.template.metadata.labels"

@@ -1,13 +1,13 @@
-"""Who may attach a network, and have data read for a workload."""
+"""Access to the networks and the data that a workload refers to."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from datum_compute.admission.questions import AccessQuery, Answers, Write
+from datum_compute.admission.queries import AccessQuery, Answers, Write
 from datum_compute.admission.rules.workload_references import (
-    asks_for_access,
-    references_are_allowed,
+    check_reference_access,
+    query_reference_access,
 )
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import WORKLOAD
@@ -26,46 +26,46 @@ def write(new: JsonObject, old: JsonObject | None = None) -> Write:
     return Write(WORKLOAD, "default", new, old)
 
 
-def found(asked: Write, *rights: AccessQuery) -> list[Cause]:
-    allowed = {right: right in rights for right in asks_for_access(asked)}
-    return list(references_are_allowed(asked, Answers(allowed=allowed)))
+def found(checked: Write, *rights: AccessQuery) -> list[Cause]:
+    allowed = {right: right in rights for right in query_reference_access(checked)}
+    return list(check_reference_access(checked, Answers(allowed=allowed)))
 
 
-def test_a_network_takes_the_right_to_use_it_in_its_own_namespace() -> None:
+def test_a_network_needs_the_verb_use_in_its_namespace() -> None:
     assert found(write(on_networks(OWN)), use("own")) == []
-    asked = write(on_networks(SHARED))
-    assert list(asks_for_access(asked)) == [use("shared", "infra")]
-    assert found(asked, use("shared", "infra")) == []
-    (cause,) = found(asked, use("own"), use("shared"))
+    checked = write(on_networks(SHARED))
+    assert list(query_reference_access(checked)) == [use("shared", "infra")]
+    assert found(checked, use("shared", "infra")) == []
+    (cause,) = found(checked, use("own"), use("shared"))
     assert cause.field == "spec.template.spec.networkInterfaces[0].network"
     assert cause.reason == "FieldValueForbidden"
     assert 'use network "shared" in the namespace "infra"' in cause.message
     assert 'verb "use" on networks.networking.datumapis.com' in cause.message
 
 
-def test_the_network_that_nobody_names_takes_the_same_right() -> None:
+def test_the_default_network_needs_the_verb_use() -> None:
     (cause,) = found(write(with_template()))
     assert cause.field == "spec.template.spec.networkInterfaces"
     assert found(write(with_template()), use("default")) == []
 
 
-def test_what_was_attached_before_may_stay() -> None:
+def test_a_network_that_was_attached_before_needs_no_access() -> None:
     named = {**OWN, "namespace": "default"}
     assert found(write(on_networks(named), on_networks(OWN))) == []
     assert len(found(write(on_networks(SHARED), on_networks(OWN)))) == 1
 
 
-def test_a_change_beside_the_spec_asks_for_nothing() -> None:
+def test_a_change_outside_of_the_spec_needs_no_access() -> None:
     old = on_networks(OWN)
     labelled = {**old, "metadata": {"name": "web", "labels": {"a": "b"}}}
-    assert list(asks_for_access(write(labelled, old))) == []
+    assert list(query_reference_access(write(labelled, old))) == []
 
 
-def reading(container: JsonObject, **more: Any) -> JsonObject:
-    made = with_template(**more)
-    sandbox = made["spec"]["template"]["spec"]["runtime"]["sandbox"]
+def with_container(container: JsonObject, **more: Any) -> JsonObject:
+    workload = with_template(**more)
+    sandbox = workload["spec"]["template"]["spec"]["runtime"]["sandbox"]
     sandbox["containers"] = [{"name": "app", "image": "web:1", **container}]
-    return made
+    return workload
 
 
 def get(resource: str, name: str) -> AccessQuery:
@@ -77,12 +77,12 @@ OPTIONAL = {"configMapRef": {"name": "flags", "optional": True}}
 FILES = {"name": "files", "secret": {"secretName": "cert"}}
 
 
-def test_data_takes_the_right_to_read_it_also_where_it_is_optional() -> None:
-    asked = write(reading({"env": [SECRET_REF], "envFrom": [OPTIONAL]}, volumes=[FILES]))
+def test_data_needs_read_access_even_if_it_is_optional() -> None:
+    checked = write(with_container({"env": [SECRET_REF], "envFrom": [OPTIONAL]}, volumes=[FILES]))
     rights = (get("secrets", "db"), get("configmaps", "flags"), get("secrets", "cert"))
-    assert [right for right in asks_for_access(asked) if right.verb == "get"] == [*rights]
-    assert found(asked, use("default"), *rights) == []
-    causes = found(asked, use("default"))
+    assert [right for right in query_reference_access(checked) if right.verb == "get"] == [*rights]
+    assert found(checked, use("default"), *rights) == []
+    causes = found(checked, use("default"))
     container = "spec.template.spec.runtime.sandbox.containers[0]"
     assert [cause.field for cause in causes] == [
         f"{container}.env[0].valueFrom.secretKeyRef",
@@ -92,14 +92,16 @@ def test_data_takes_the_right_to_read_it_also_where_it_is_optional() -> None:
     assert 'may not get Secret "db" in the namespace "default"' in causes[0].message
 
 
-def test_whoever_changes_what_runs_must_be_able_to_read_all_that_it_is_given() -> None:
-    """Else the data could be handed to code of anybody's choice."""
-    before = reading({"env": [SECRET_REF]}, volumes=[FILES])
+def test_a_change_of_the_template_needs_read_access_to_all_its_data() -> None:
+    """Otherwise a user could run code that discloses the data."""
+    before = with_container({"env": [SECRET_REF]}, volumes=[FILES])
     rights = (get("secrets", "db"), get("secrets", "cert"))
     changes = (
-        reading({"env": [SECRET_REF], "image": "spy:1"}, volumes=[FILES]),
-        reading({"env": [SECRET_REF], "command": ["printenv"]}, volumes=[FILES]),
-        reading({"env": [SECRET_REF]}, volumes=[FILES], networkInterfaces=[{"network": OWN}]),
+        with_container({"env": [SECRET_REF], "image": "spy:1"}, volumes=[FILES]),
+        with_container({"env": [SECRET_REF], "command": ["printenv"]}, volumes=[FILES]),
+        with_container(
+            {"env": [SECRET_REF]}, volumes=[FILES], networkInterfaces=[{"network": OWN}]
+        ),
     )
     for changed in changes:
         causes = found(write(changed, before), use("own"))
@@ -109,14 +111,14 @@ def test_whoever_changes_what_runs_must_be_able_to_read_all_that_it_is_given() -
         assert found(write(changed, before), use("own"), *rights) == []
 
 
-def test_data_that_is_no_longer_taken_asks_for_nothing() -> None:
-    before = reading({"env": [SECRET_REF], "envFrom": [OPTIONAL]})
-    asked = write(reading({"envFrom": [OPTIONAL], "image": "web:2"}), before)
-    assert list(asks_for_access(asked)) == [get("configmaps", "flags")]
+def test_removed_data_needs_no_access() -> None:
+    before = with_container({"env": [SECRET_REF], "envFrom": [OPTIONAL]})
+    checked = write(with_container({"envFrom": [OPTIONAL], "image": "web:2"}), before)
+    assert list(query_reference_access(checked)) == [get("configmaps", "flags")]
 
 
-def test_scale_pause_placements_and_restarts_run_nothing_else() -> None:
-    before = reading({"env": [SECRET_REF]})
+def test_scale_pause_placements_and_restarts_need_no_read_access() -> None:
+    before = with_container({"env": [SECRET_REF]})
     spec = before["spec"]
     marked = {"metadata": {"annotations": {RESTARTED_AT: "2026-01-01T00:00:00Z"}}}
     harmless: tuple[JsonObject, ...] = (
@@ -129,17 +131,17 @@ def test_scale_pause_placements_and_restarts_run_nothing_else() -> None:
         assert found(write({**before, "spec": {**spec, **change}}, before)) == []
 
 
-def test_a_field_that_came_with_a_release_and_has_its_default_is_no_change() -> None:
-    before = reading({"env": [SECRET_REF]})
-    defaulted = reading({"env": [SECRET_REF], "command": [], "args": []}, volumes=[])
+def test_a_default_that_an_earlier_release_did_not_write_is_no_change() -> None:
+    before = with_container({"env": [SECRET_REF]})
+    defaulted = with_container({"env": [SECRET_REF], "command": [], "args": []}, volumes=[])
     assert found(write(defaulted, before)) == []
 
 
-def test_a_mark_of_a_restart_hides_no_other_change() -> None:
-    before = reading({"env": [SECRET_REF]})
-    after = reading({"env": [SECRET_REF], "image": "spy:1"})
+def test_a_restart_annotation_does_not_hide_other_changes() -> None:
+    before = with_container({"env": [SECRET_REF]})
+    after = with_container({"env": [SECRET_REF], "image": "spy:1"})
     after["spec"]["template"]["metadata"] = {"annotations": {RESTARTED_AT: "now"}}
     assert len(found(write(after, before))) == 1
-    labelled = reading({"env": [SECRET_REF]})
+    labelled = with_container({"env": [SECRET_REF]})
     labelled["spec"]["template"]["metadata"] = {"labels": {"app": "other"}}
     assert len(found(write(labelled, before))) == 1

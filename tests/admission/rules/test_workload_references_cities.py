@@ -1,15 +1,15 @@
-"""Which cities a workload may name."""
+"""The cities that a workload can use."""
 
 from __future__ import annotations
 
 import pytest
 
 from datum_compute.admission.findings import AdmissionWarning
-from datum_compute.admission.questions import Answers, Write
+from datum_compute.admission.queries import Answers, Write
 from datum_compute.admission.rules.workload_references import (
     LOCATIONS,
-    asks_for_locations,
-    cities_are_known,
+    check_cities_known,
+    query_locations,
 )
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import WORKLOAD
@@ -23,27 +23,27 @@ def a_location(city: str) -> JsonObject:
 
 def found(new: JsonObject, old: JsonObject | None, *known: str) -> list[Cause]:
     answers = Answers(listed={LOCATIONS: [a_location(city) for city in known]})
-    findings = cities_are_known(Write(WORKLOAD, "default", new, old), answers)
+    findings = check_cities_known(Write(WORKLOAD, "default", new, old), answers)
     return [finding for finding in findings if isinstance(finding, Cause)]
 
 
-def test_a_city_of_the_project_is_fine_however_its_location_writes_it() -> None:
+def test_a_city_of_the_project_is_accepted_in_any_case_and_with_spaces() -> None:
     assert found(in_cities(("DFW",), ("ORD",)), None, "dfw", " ord") == []
 
 
-def test_a_city_that_cannot_be_used_now_is_worth_a_warning() -> None:
-    said = {"type": "Available", "status": "False", "message": "Cell lhr does not answer"}
-    closed = {**a_location("LHR"), "status": {"conditions": [said]}}
+def test_an_unavailable_city_causes_a_warning() -> None:
+    condition = {"type": "Available", "status": "False", "message": "Cell lhr does not answer"}
+    closed = {**a_location("LHR"), "status": {"conditions": [condition]}}
     answers = Answers(listed={LOCATIONS: [closed, a_location("DFW")]})
     write = Write(WORKLOAD, "default", in_cities(("LHR", "DFW")), None)
-    (warned,) = cities_are_known(write, answers)
+    (warned,) = check_cities_known(write, answers)
     assert isinstance(warned, AdmissionWarning)
     assert "LHR cannot be used now: Cell lhr does not answer" in warned.text
     open_again = Answers(listed={LOCATIONS: [closed, a_location("LHR"), a_location("DFW")]})
-    assert list(cities_are_known(write, open_again)) == []
+    assert list(check_cities_known(write, open_again)) == []
 
 
-def test_an_unknown_city_is_refused_with_the_nearest() -> None:
+def test_an_unknown_city_is_refused_with_the_most_similar_name() -> None:
     (cause,) = found(in_cities(("DFW",), ("ORD", "DFX")), None, "DFW", "ORD")
     assert (cause.field, cause.reason) == (
         "spec.placements[1].cityCodes[1]",
@@ -54,27 +54,27 @@ def test_an_unknown_city_is_refused_with_the_nearest() -> None:
     )
 
 
-def test_a_city_that_is_like_no_other_is_refused_with_the_list() -> None:
+def test_a_city_without_a_similar_name_is_refused_with_the_list() -> None:
     (cause,) = found(in_cities(("SYD",)), None, "ORD", "DFW")
     assert cause.message.endswith("there are: DFW, ORD")
 
 
-def test_without_any_location_the_message_says_whose_move_it_is() -> None:
+def test_without_locations_the_error_refers_to_an_operator() -> None:
     (cause,) = found(in_cities(("DFW",)), None, "")
     assert "an operator gives it some" in cause.message
 
 
 @pytest.mark.parametrize("after", [in_cities(("GONE",)), in_cities((), ("DFW", "GONE"))])
-def test_a_withdrawn_city_may_stay_and_move_between_placements(after: JsonObject) -> None:
+def test_a_withdrawn_city_can_stay_and_move_between_placements(after: JsonObject) -> None:
     assert found(after, in_cities(("gone",)), "DFW") == []
 
 
-def test_only_what_is_new_is_refused_on_update() -> None:
+def test_an_update_refuses_only_new_cities() -> None:
     (cause,) = found(in_cities(("GONE", "LOST")), in_cities(("GONE",)), "DFW")
     assert cause.field == "spec.placements[0].cityCodes[1]"
 
 
-def test_locations_are_asked_for_only_when_a_city_is_new() -> None:
+def test_locations_are_queried_only_for_new_cities() -> None:
     old = in_cities(("DFW",))
-    assert list(asks_for_locations(Write(WORKLOAD, "default", old, None))) == [LOCATIONS]
-    assert list(asks_for_locations(Write(WORKLOAD, "default", old, old))) == []
+    assert list(query_locations(Write(WORKLOAD, "default", old, None))) == [LOCATIONS]
+    assert list(query_locations(Write(WORKLOAD, "default", old, old))) == []

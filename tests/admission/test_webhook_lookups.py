@@ -1,4 +1,4 @@
-"""Questions of rules, asked of a real plane over a client."""
+"""Client lookups: queries of rules, answered by the API server of a plane."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from datum_compute.admission.questions import AccessQuery
+from datum_compute.admission.queries import AccessQuery
 from datum_compute.admission.review import Requester
 from datum_compute.admission.rules.workload_references import LOCATIONS, TYPES
 from datum_compute.admission.webhook import ClientLookups, access_review
@@ -51,7 +51,7 @@ def a_type(name: str) -> dict[str, object]:
     return {**kind, "metadata": {"name": name}, "spec": spec}
 
 
-def test_a_review_passes_on_all_that_is_known_of_the_user() -> None:
+def test_an_access_review_contains_all_claims_of_the_user() -> None:
     assert access_review(ANN, USE)["spec"] == {
         "user": "ann",
         "uid": "42",
@@ -68,27 +68,27 @@ def test_a_review_passes_on_all_that_is_known_of_the_user() -> None:
     assert "group" not in access_review(ANN, READ)["spec"]["resourceAttributes"]
 
 
-async def test_rights_are_those_of_the_user_on_the_plane(server: InProcessServer) -> None:
-    asked = lookups(server)
-    assert (await asked.answers(ANN, [USE, READ])).allowed == {USE: False, READ: False}
+async def test_access_is_that_of_the_user_on_the_plane(server: InProcessServer) -> None:
+    lookup = lookups(server)
+    assert (await lookup.answer(ANN, [USE, READ])).allowed == {USE: False, READ: False}
     await grant(server, rule("use", "networks", group=USE.group, names="blue"), prefix=PROJECT)
-    assert (await asked.answers(ANN, [USE, READ])).allowed == {USE: True, READ: False}
+    assert (await lookup.answer(ANN, [USE, READ])).allowed == {USE: True, READ: False}
 
 
-async def test_places_are_the_projects_and_sizes_the_platforms_where_it_has_any(
+async def test_locations_come_from_the_project_and_types_from_the_catalogue_if_it_has_any(
     server: InProcessServer,
 ) -> None:
-    asked = lookups(server)
+    lookup = lookups(server)
     await server.json("POST", PROJECT + TYPES_PATH, a_type("own"))
-    found = (await asked.answers(ANN, [LOCATIONS, TYPES])).listed
+    found = (await lookup.answer(ANN, [LOCATIONS, TYPES])).listed
     assert [b["metadata"]["name"] for b in found[LOCATIONS]] == [c.lower() for c in CITIES]
     assert [t["metadata"]["name"] for t in found[TYPES]] == ["own"]
     await server.json("POST", TYPES_PATH, a_type("kept"))
-    kept = (await asked.answers(ANN, [TYPES])).listed[TYPES]
+    kept = (await lookup.answer(ANN, [TYPES])).listed[TYPES]
     assert [t["metadata"]["name"] for t in kept] == ["kept"]
 
 
-async def test_one_question_without_an_answer_is_no_answer_at_all(server: InProcessServer) -> None:
+async def test_one_failed_query_fails_the_whole_lookup(server: InProcessServer) -> None:
     broken = ClientLookups(client(server, PlaneName("project/demo"), "wrong"))
     with pytest.raises(Unauthorized):
-        await broken.answers(ANN, [USE, LOCATIONS])
+        await broken.answer(ANN, [USE, LOCATIONS])

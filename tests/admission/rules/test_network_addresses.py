@@ -1,4 +1,4 @@
-"""The rules for networks and subnets: addresses are real, and of the right family."""
+"""Rules for the addresses of networks and subnets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def fields(kind: KindInfo[Any], spec: JsonObject) -> list[str]:
     "ranges",
     [{}, {"ipv4Range": "10.128.0.0/9"}, {"ipv6Range": "fd20:1000::/48", "ipv4Range": "10.0.0.0/8"}],
 )
-def test_ranges_that_are_prefixes(ranges: JsonObject) -> None:
+def test_prefixes_are_accepted_as_ranges(ranges: JsonObject) -> None:
     assert fields(NETWORK, {"ipam": {"mode": "Auto", **ranges}}) == []
 
 
@@ -35,7 +35,7 @@ def test_ranges_that_are_prefixes(ranges: JsonObject) -> None:
         ("ipv6Range", "fd20::/129"),
     ],
 )
-def test_ranges_that_are_none(field: str, text: str) -> None:
+def test_other_ranges_are_refused(field: str, text: str) -> None:
     assert fields(NETWORK, {"ipam": {"mode": "Auto", field: text}}) == [f"spec.ipam.{field}"]
 
 
@@ -57,9 +57,9 @@ def test_ranges_that_are_none(field: str, text: str) -> None:
         ("IPv6", "fd20", 64, ["spec.startAddress"]),
     ],
 )
-def test_a_prefix_fits_its_family(
+def test_a_prefix_must_be_valid_in_its_family(
     kind: KindInfo[Any], family: str, start: str | None, length: int | None, wrong: list[str]
 ) -> None:
-    wishes = {"startAddress": start, "prefixLength": length}
-    given = {name: value for name, value in wishes.items() if value is not None}
+    spec = {"startAddress": start, "prefixLength": length}
+    given = {name: value for name, value in spec.items() if value is not None}
     assert fields(kind, {"ipFamily": family, **given}) == wrong

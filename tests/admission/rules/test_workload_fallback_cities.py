@@ -1,4 +1,4 @@
-"""Fallback cities and floors of a placement, as users may write them."""
+"""Fallback cities and city floors of a placement."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from datum_compute.admission.chain import admit
-from datum_compute.admission.questions import Answers, Write
-from datum_compute.admission.rules.workload_references import LOCATIONS, cities_are_known
+from datum_compute.admission.queries import Answers, Write
+from datum_compute.admission.rules.workload_references import LOCATIONS, check_cities_known
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.meta.codec import JsonObject
@@ -61,7 +61,9 @@ def test_all_cities_of_a_placement_become_upper_case() -> None:
         ),
     ],
 )
-def test_what_cannot_be_kept_is_refused(placement: JsonObject, field: str, reason: str) -> None:
+def test_invalid_fallback_cities_and_floors_are_refused(
+    placement: JsonObject, field: str, reason: str
+) -> None:
     found = {c.field: c.reason for c in admit(WORKLOAD, a_workload(**placement), None)[1]}
     assert found == {f"spec.placements[0].{field}": reason}
 
@@ -69,7 +71,7 @@ def test_what_cannot_be_kept_is_refused(placement: JsonObject, field: str, reaso
 def test_a_fallback_city_must_be_one_of_the_project() -> None:
     location = {"spec": {"topology": {"topology.datum.net/city-code": "DFW"}}}
     write = Write(WORKLOAD, "default", a_workload(fallbackCityCodes=["DFX"]), None)
-    (cause,) = cities_are_known(write, Answers(listed={LOCATIONS: [location]}))
+    (cause,) = check_cities_known(write, Answers(listed={LOCATIONS: [location]}))
     assert isinstance(cause, Cause)
     assert cause.field == "spec.placements[0].fallbackCityCodes[0]"
     assert "did you mean DFW?" in cause.message

@@ -1,4 +1,4 @@
-"""The rules for what operators keep: services, instance types, organizations and projects."""
+"""Rules for services, instance types, organizations and projects."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def a_type(phase: str = "Active", replacement: str = "", name: str = "small") ->
     [("Draft", "Draft"), ("Draft", "Published"), ("Published", "Deprecated"),
      ("Deprecated", "Retired"), ("Retired", "Retired")],
 )  # fmt: skip
-def test_a_service_stays_or_goes_one_step_forward(before: str, now: str) -> None:
+def test_the_phase_of_a_service_can_advance_by_one_step(before: str, now: str) -> None:
     assert causes(SERVICE, a_service(now), a_service(before)) == []
 
 
@@ -51,29 +51,29 @@ def test_a_service_stays_or_goes_one_step_forward(before: str, now: str) -> None
     [("Draft", "Deprecated"), ("Published", "Draft"), ("Deprecated", "Published"),
      ("Retired", "Draft")],
 )  # fmt: skip
-def test_a_service_neither_skips_a_phase_nor_goes_back(before: str, now: str) -> None:
+def test_the_phase_of_a_service_cannot_skip_a_step_or_go_back(before: str, now: str) -> None:
     (cause,) = causes(SERVICE, a_service(now), a_service(before))
     assert (cause.field, cause.reason) == ("spec.phase", "FieldValueInvalid")
     assert before in cause.message
 
 
-def test_a_new_service_may_be_in_any_phase() -> None:
+def test_a_new_service_can_have_any_phase() -> None:
     assert causes(SERVICE, a_service("Published")) == []
 
 
-def test_the_end_of_the_way_is_said() -> None:
+def test_the_error_names_the_last_phase() -> None:
     (cause,) = causes(SERVICE, a_service("Draft"), a_service("Retired"))
     assert "from Retired it can be Retired, which is the end" in cause.message
 
 
-def test_an_instance_type_begins_active() -> None:
+def test_a_new_instance_type_is_active() -> None:
     assert causes(INSTANCE_TYPE, a_type()) == []
     assert fields(INSTANCE_TYPE, a_type("Deprecated", "other")) == {
         "spec.lifecycle.phase": "FieldValueInvalid"
     }
 
 
-def test_an_instance_type_that_goes_names_another_one() -> None:
+def test_a_deprecated_instance_type_names_another_one_as_replacement() -> None:
     field = "spec.lifecycle.replacementInstanceType"
     assert fields(INSTANCE_TYPE, a_type("Deprecated"), a_type()) == {field: "FieldValueRequired"}
     itself = a_type("Deprecated", "small")
@@ -81,7 +81,7 @@ def test_an_instance_type_that_goes_names_another_one() -> None:
     assert causes(INSTANCE_TYPE, a_type("Deprecated", "other"), a_type()) == []
 
 
-def test_an_instance_type_is_deprecated_before_it_is_disabled_and_never_comes_back() -> None:
+def test_an_instance_type_is_deprecated_before_it_is_disabled() -> None:
     phase = {"spec.lifecycle.phase": "FieldValueInvalid"}
     assert fields(INSTANCE_TYPE, a_type("Disabled", "other"), a_type()) == phase
     assert fields(INSTANCE_TYPE, a_type(), a_type("Deprecated", "other")) == phase
@@ -93,7 +93,7 @@ def a_configuration(**spec: Any) -> JsonObject:
     return {"metadata": {"name": "compute"}, "spec": {"phase": "Draft", **spec}}
 
 
-def test_metrics_are_declared_before_they_are_limited_or_paid_with() -> None:
+def test_limits_and_costs_need_declared_metrics() -> None:
     limit = {"name": "n", "metric": "instances", "defaultLimit": 10}
     rule = {"selector": {"apiGroup": "", "kind": "X"}, "metricCosts": {"vcpus": 1}}
     quota = {"limits": [limit], "metricRules": [rule]}
@@ -107,7 +107,7 @@ def test_metrics_are_declared_before_they_are_limited_or_paid_with() -> None:
     assert causes(SERVICE_CONFIGURATION, a_configuration(quota=quota, metrics=metrics)) == []
 
 
-def test_nobody_gets_more_at_first_than_at_most() -> None:
+def test_the_default_limit_is_at_most_the_maximum() -> None:
     def limits(given: int, **most: int) -> dict[str, str]:
         limit = {"name": "n", "metric": "m", "defaultLimit": given, **most}
         spec = {"metrics": [{"name": "m"}], "quota": {"limits": [limit]}}
@@ -119,7 +119,7 @@ def test_nobody_gets_more_at_first_than_at_most() -> None:
 
 
 @pytest.mark.parametrize(("kind", "most"), [(ORGANIZATION, 50), (PROJECT, 55), (SERVICE, 63)])
-def test_names_leave_room_for_what_is_made_from_them(kind: KindInfo[Any], most: int) -> None:
+def test_names_have_a_maximum_length(kind: KindInfo[Any], most: int) -> None:
     spec = {"phase": "Draft", "serviceName": "x"}
     long = {"metadata": {"name": "a" * (most + 1)}, "spec": spec}
     (cause,) = causes(kind, long)

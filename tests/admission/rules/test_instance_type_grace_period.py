@@ -1,11 +1,11 @@
-"""How soon a deprecated instance type may be disabled."""
+"""The grace period of a deprecated instance type."""
 
 from __future__ import annotations
 
 import pytest
 
-from datum_compute.admission.questions import Answers, Write
-from datum_compute.admission.rules.instance_type import grace_has_passed
+from datum_compute.admission.queries import Answers, Write
+from datum_compute.admission.rules.instance_type import check_grace_period
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import INSTANCE_TYPE
 from datum_compute.api.meta.codec import JsonObject
@@ -21,10 +21,10 @@ def a_type(phase: str, deprecated_at: str | None = None) -> JsonObject:
 
 def found(new: JsonObject, old: JsonObject | None, now_s: float) -> list[Cause]:
     write = Write(INSTANCE_TYPE, "", new, old, now_s=now_s, deprecation_grace_s=HOUR_S)
-    return list(grace_has_passed(write, Answers()))
+    return list(check_grace_period(write, Answers()))
 
 
-def test_it_can_be_disabled_when_the_grace_is_over_and_not_before() -> None:
+def test_a_deprecated_type_can_be_disabled_only_after_the_grace_period() -> None:
     old = a_type("Deprecated", SINCE)
     (cause,) = found(a_type("Disabled"), old, SINCE_S + HOUR_S - 1)
     assert cause.field == "spec.lifecycle.phase"
@@ -42,7 +42,7 @@ def test_it_can_be_disabled_when_the_grace_is_over_and_not_before() -> None:
         (a_type("Active"), None),
     ],
 )
-def test_what_has_no_time_or_does_not_become_disabled_waits_for_nothing(
+def test_other_changes_and_types_without_a_deprecation_time_are_accepted(
     new: JsonObject, old: JsonObject | None
 ) -> None:
     assert found(new, old, SINCE_S) == []

@@ -1,4 +1,4 @@
-"""Who changed a workload last is the server's to say."""
+"""The annotation with the user who changed a workload last."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ def author(obj: JsonObject) -> str:
 
 
 @pytest.mark.parametrize("claimed", ["", "eve"])
-def test_a_new_one_is_its_creators_whatever_it_claims(claimed: str) -> None:
+def test_the_author_of_a_new_workload_is_its_creator(claimed: str) -> None:
     assert author(with_author(WORKLOAD, workload("a", by=claimed), None, "ada")) == "ada"
 
 
 @pytest.mark.parametrize("claimed", ["", "eve", "ada"])
-def test_who_changes_the_spec_is_its_author(claimed: str) -> None:
+def test_a_change_of_the_spec_sets_the_author(claimed: str) -> None:
     old = workload("a", by="ada")
     assert author(with_author(WORKLOAD, workload("b", by=claimed), old, "bob")) == "bob"
 
 
 @pytest.mark.parametrize("claimed", ["", "eve", "ada"])
-def test_who_changes_anything_else_is_not(claimed: str) -> None:
+def test_another_change_keeps_the_author(claimed: str) -> None:
     old = workload("a", by="ada")
     after = with_author(WORKLOAD, workload("a", by=claimed, note="x"), old, "bob")
     assert author(after) == "ada"
     assert after["metadata"]["annotations"]["note"] == "x"
 
 
-def test_a_claim_on_one_of_an_earlier_release_is_taken_away() -> None:
+def test_a_sent_author_is_removed_from_a_workload_without_one() -> None:
     assert author(with_author(WORKLOAD, workload("a", by="eve"), workload("a"), "eve")) == ""
 
 
-def test_other_kinds_are_left_alone() -> None:
+def test_other_kinds_are_unchanged() -> None:
     obj = workload("a", by="eve")
     assert with_author(CONFIG_MAP, obj, None, "ada") is obj

@@ -1,4 +1,4 @@
-"""Fields that a model calls immutable keep their first value."""
+"""Fields that a model declares immutable cannot change."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def changed(obj: JsonObject, path: str, value: Any) -> JsonObject:
 
 
 @pytest.mark.parametrize(("kind", "field", "path", "value"), REFUSED)
-def test_an_immutable_field_keeps_its_value(
+def test_a_change_of_an_immutable_field_is_refused(
     kind: KindInfo[Any], field: str, path: str, value: Any
 ) -> None:
     old = stored(kind)
@@ -122,24 +122,26 @@ def test_an_immutable_field_keeps_its_value(
 
 
 @pytest.mark.parametrize(("kind", "path", "value"), ALLOWED)
-def test_its_neighbours_may_change(kind: KindInfo[Any], path: str, value: Any) -> None:
+def test_other_fields_of_the_same_object_can_change(
+    kind: KindInfo[Any], path: str, value: Any
+) -> None:
     old = stored(kind)
     assert admit(kind, changed(old, path, value), old)[1] == []
 
 
 @pytest.mark.parametrize("kind", SPECS, ids=lambda kind: str(kind.kind))
-def test_what_stays_the_same_is_no_change(kind: KindInfo[Any]) -> None:
+def test_an_unchanged_object_is_accepted(kind: KindInfo[Any]) -> None:
     assert admit(kind, stored(kind), stored(kind))[1] == []
 
 
-def test_a_default_that_an_old_object_lacks_is_no_change() -> None:
+def test_a_default_missing_in_the_old_object_is_no_change() -> None:
     """What was stored by an older release has no defaults of fields that are newer than it."""
     old = {"metadata": {"name": "x"}, "spec": copied(SPECS[REVISION])}
     assert old != stored(REVISION)
     assert admit(REVISION, stored(REVISION), old)[1] == []
 
 
-def test_the_value_it_has_is_named_where_it_is_a_word() -> None:
+def test_the_error_contains_the_current_value_if_it_is_a_string() -> None:
     old = stored(DEPLOYMENT)
     (cause,) = admit(DEPLOYMENT, changed(old, "cityCode", "ORD"), old)[1]
     assert cause.message == (
