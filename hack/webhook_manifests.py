@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from datum_compute.admission.rules.controller_owned import CONTROL
-from datum_compute.admission.webhook import mutated_kinds, has_deletion_rules, validated_kinds
+from datum_compute.admission.webhook import has_deletion_rules, mutated_kinds, validated_kinds
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.app.webhook import SERVICE_NAME, SERVICE_NAMESPACE
