@@ -154,5 +154,5 @@ def parse_duration(text: str) -> int:
 def _remember(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is not None:
         if param.name == "request_timeout" and parse_duration(value) < 1:
-            raise click.BadParameter("it must be at least 1 second.")
+            raise click.BadParameter("The value must be at least 1 second.")
         remember_flag(ctx, param.opts[-1], value)

@@ -229,7 +229,7 @@ def join(
         raise OtherError(str(error), "Run the command again: joining is idempotent.") from error
     output = build_output(environment)
     output.data(f"Cell {membership.cell} has joined {membership.hub} for {membership.city}.")
-    output.note(f"Start it:  compute-cell --state-dir={joining.state_dir}")
+    output.note(f"Start it: compute-cell --state-dir={joining.state_dir}")
 
 
 for command in (list_cells, drain, undrain, leave):

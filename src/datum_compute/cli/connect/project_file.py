@@ -60,7 +60,7 @@ def read_project_file(path: Path) -> ProjectFile:
 def _text(path: Path, found: dict[str, object], key: str) -> str:
     value = found.get(key, "")
     if not isinstance(value, str):
-        raise UsageError(f"{path}: {key} must be a string.", f'Write {key} = "..."')
+        raise UsageError(f"{path}: {key} must be a string.", f'Example: {key} = "..."')
     return value
 
 

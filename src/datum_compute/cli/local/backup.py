@@ -104,7 +104,7 @@ def restore_backup(environment: CliEnvironment, state_dir: Path, file: Path, yes
     if aside is not None:
         output.note(f"The previous state is in {aside}. Delete it when it is no longer needed.")
     start = environment.command("local", "up", "--detach")
-    output.note(f"Start it:  {start}")
+    output.note(f"Start it: {start}")
 
 
 async def _read_parts(environment: CliEnvironment, state_dir: Path) -> tuple[Part, ...]:

@@ -200,7 +200,7 @@ def _break(
     output = build_output(environment)
     output.data(f"{plane}: {described(lasting, now_s)}")
     if for_s is None:
-        output.note(f"Heal it:  {environment.command('local', 'chaos', 'heal', target)}")
+        output.note(f"Heal it: {environment.command('local', 'chaos', 'heal', target)}")
 
 
 def _break_process(
@@ -222,7 +222,7 @@ def _break_process(
     again = ("local", "chaos", *words) if words else ("local", "up", "--processes", "--detach")
     output = build_output(environment)
     output.data(f"{target}: sent {signal_.name} to process {running.pid}")
-    output.note(f"Undo it:  {environment.command(*again)}")
+    output.note(f"Undo it: {environment.command(*again)}")
 
 
 def _no_process(environment: CliEnvironment, state_dir: Path, target: str) -> MissingError:
