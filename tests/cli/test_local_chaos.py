@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from datum_compute.cli.local.chaos import FILE, read_troubles
+from datum_compute.cli.local.chaos import FILE, read_faults
 from datum_compute.cli.local.platform import find_running
 from datum_compute.client.transport.faults import Fault
 from tests.cli.runner import NOW, CliRunner
@@ -48,7 +48,7 @@ def test_each_fault_is_written_for_the_platform_to_read(tmp_path: Path, running:
     assert "chaos heal dfw" in cli.err
     assert chaos(cli, running, "slow", "hub", "--by=300ms", "--for=1m") == 0
     assert chaos(cli, running, "crash", "iad") == 0
-    assert read_troubles(running) == {
+    assert read_faults(running) == {
         "cell/dfw": Fault(kind="cut"),
         "cell/iad": Fault(kind="crash", until_s=NOW + 5),
         "hub": Fault(kind="slow", delay_s=0.3, until_s=NOW + 60),
@@ -64,7 +64,7 @@ def test_one_is_healed_or_all(tmp_path: Path, running: Path) -> None:
     for target in ("dfw", "hub"):
         chaos(cli, running, "cut", target)
     assert chaos(cli, running, "heal", "dfw") == 0
-    assert list(read_troubles(running)) == ["hub"]
+    assert list(read_faults(running)) == ["hub"]
     assert chaos(cli, running, "heal") == 0
     assert not (running / FILE).exists()
     assert cli.out == "Healed: hub.\n"

@@ -68,11 +68,10 @@ def form_problem(text: str, length_max: int, ends: tuple[str, ...] = (".",)) -> 
         return "does not start with a capital letter"
     if not text.endswith(ends):
         return f"does not end with {' or '.join(ends)}"
-    if found := UNWANTED.search(text):
-        return f"contains {found[0]!r}"
-    if found := words & BANNED_WORDS:
-        return f"contains {sorted(found)}"
-    return ""
+    if unwanted := UNWANTED.search(text):
+        return f"contains {unwanted[0]!r}"
+    banned = sorted(words & BANNED_WORDS)
+    return f"contains {banned}" if banned else ""
 
 
 def literal(node: ast.expr | None) -> str:

@@ -9,7 +9,7 @@ import pytest
 from datum_compute.api.kinds import CONFIG_MAP
 from datum_compute.api.planes import PLATFORM
 from datum_compute.cli.local.migrate import keeps_projects_of
-from datum_compute.cli.local.migration import Copy, holds, stripped
+from datum_compute.cli.local.migration import Copy, contains_fields, without_server_fields
 from tests.cli.test_access import offered
 from tests.cli.world import World
 
@@ -35,7 +35,7 @@ FOUND: dict[str, Any] = {
 
 
 def test_only_what_people_wrote_goes_along() -> None:
-    assert stripped(CONFIG_MAP, FOUND) == {
+    assert without_server_fields(CONFIG_MAP, FOUND) == {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
@@ -49,7 +49,7 @@ def test_only_what_people_wrote_goes_along() -> None:
 
 
 def test_a_copy_never_shows_what_is_in_it() -> None:
-    copy = Copy(CONFIG_MAP, stripped(CONFIG_MAP, FOUND))
+    copy = Copy(CONFIG_MAP, without_server_fields(CONFIG_MAP, FOUND))
     assert "fast" not in f"{copy} {copy!r}"
 
 
@@ -76,7 +76,7 @@ _LABELLED = {"metadata": {"labels": {"a": "1"}}}
 def test_the_server_may_add_to_what_is_wanted_but_not_to_data(
     found: dict[str, Any], wanted: dict[str, Any], same: bool
 ) -> None:
-    assert holds(found, wanted) is same
+    assert contains_fields(found, wanted) is same
 
 
 def test_an_api_server_with_our_definitions_keeps_projects_only_if_it_offers_compute(

@@ -11,11 +11,11 @@ import yaml
 from datum_compute.cli.render.output import (
     Output,
     build_output,
-    cleaned,
     render_age,
     render_count,
     render_json,
     render_table,
+    strip_controls,
 )
 from tests.cli.runner import CliRunner, Terminal
 
@@ -54,8 +54,8 @@ NASTY = "\x1b[31mred\x1b]0;title\x07\x9b2J\u202ereversed\x7f\r"
 
 
 def test_control_characters_are_taken_out_and_line_breaks_stay() -> None:
-    assert cleaned(NASTY) == "[31mred]0;title2Jreversed"
-    assert cleaned("a\nb\tc") == "a\nb c"
+    assert strip_controls(NASTY) == "[31mred]0;title2Jreversed"
+    assert strip_controls("a\nb\tc") == "a\nb c"
 
 
 def test_a_cell_stays_on_one_line() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from datum_compute.cli.connect.target import ResolvedTarget, locate
+from datum_compute.cli.connect.target import ResolvedTarget, resolve_target
 from datum_compute.cli.environment import default_state_dir
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.options import TargetOptions
@@ -35,7 +35,7 @@ def helper(path: Path, script: str) -> str:
 
 def find(cli: CliRunner, **choice: str) -> ResolvedTarget:
     streams = [io.StringIO() for _ in range(3)]
-    return locate(cli.environment(*streams), TargetOptions(**choice))
+    return resolve_target(cli.environment(*streams), TargetOptions(**choice))
 
 
 def failure(cli: CliRunner, **choice: str) -> UsageError:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from datum_compute.cli.render.live import LiveBlock, render_bar
-from datum_compute.cli.render.output import Output, encodable
-from datum_compute.cli.render.terminal import bytes_of, raw
+from datum_compute.cli.render.output import Output, replace_unencodable
+from datum_compute.cli.render.terminal import raw_mode, read_bytes
 from tests.cli.runner import CliRunner, Terminal
 from tests.cli.world import World, nobody, write_kubeconfig
 
@@ -82,7 +82,7 @@ def test_what_was_typed_before_a_terminal_became_raw_is_not_lost(typed: bytes) -
     keyboard, terminal = os.openpty()
     try:
         os.write(keyboard, typed)
-        with os.fdopen(os.dup(terminal)) as stream, raw(stream):
+        with os.fdopen(os.dup(terminal)) as stream, raw_mode(stream):
             os.set_blocking(terminal, False)
             assert os.read(terminal, 100) == typed
     finally:
@@ -93,8 +93,8 @@ def test_what_was_typed_before_a_terminal_became_raw_is_not_lost(typed: bytes) -
 async def test_who_waits_for_the_next_key_lets_everybody_else_go_on() -> None:
     keyboard, terminal = os.openpty()
     try:
-        with os.fdopen(os.dup(terminal)) as stream, raw(stream):
-            typed = bytes_of(stream)
+        with os.fdopen(os.dup(terminal)) as stream, raw_mode(stream):
+            typed = read_bytes(stream)
             for key in (b"a", b"pasted\r", b"b"):
                 os.write(keyboard, key)
                 assert await anext(typed) == key
@@ -104,7 +104,7 @@ async def test_who_waits_for_the_next_key_lets_everybody_else_go_on() -> None:
                 assert not following.done()
                 following.cancel()
                 await asyncio.wait([following])
-                typed = bytes_of(stream)
+                typed = read_bytes(stream)
     finally:
         os.close(keyboard)
         os.close(terminal)
@@ -116,7 +116,7 @@ def test_a_pipe_is_read_to_its_end() -> None:
         with os.fdopen(reading) as stream:
             os.write(writing, b"x" * 50_000)
             os.close(writing)
-            return b"".join([data async for data in bytes_of(stream)])
+            return b"".join([data async for data in read_bytes(stream)])
 
     assert asyncio.run(whole()) == b"x" * 50_000
 
@@ -126,8 +126,8 @@ class Ascii(io.StringIO):
 
 
 def test_what_a_stream_cannot_show_has_an_ascii_form() -> None:
-    assert encodable(Ascii(), render_bar(1, 2, 4)) == "##.."
-    assert encodable(Ascii(), "caf\xe9\N{HORIZONTAL ELLIPSIS}") == "caf?~"
+    assert replace_unencodable(Ascii(), render_bar(1, 2, 4)) == "##.."
+    assert replace_unencodable(Ascii(), "caf\xe9\N{HORIZONTAL ELLIPSIS}") == "caf?~"
     stream = Ascii()
     Output(stream, stream).data("gr\xfc\xdfe")
     assert stream.getvalue() == "gr??e\n"

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 
 def main() -> int:
-    """Console script; the exit code is the answer (table in ``errors.py``)."""
+    """Run the console script. Return the exit code (table in ``errors.py``)."""
     from datum_compute.cli.entry import run
     from datum_compute.cli.environment import read_process_environment
     from datum_compute.telemetry.broken_pipe import quiet_when_unread

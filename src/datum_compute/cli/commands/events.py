@@ -43,7 +43,7 @@ def events(
         concerned = await _uids_of(session, name) if name is not None else None
         listed = (await session.client.list(EVENT, session.namespace)).items
         rows = [e for e in listed if concerned is None or e.involved_object.uid in concerned]
-        rows = sorted((e for e in rows if not warnings or e.type == "Warning"), key=moment_of)
+        rows = sorted((e for e in rows if not warnings or e.type == "Warning"), key=last_seen)
         if not rows:
             session.output.note(f"No recent events of {name or session.target_name}.")
         listing = listing_at(session.environment.now())
@@ -59,7 +59,7 @@ async def _uids_of(session: Session, name: str) -> set[str]:
     return {workload.metadata.uid, *(part.metadata.uid for part in parts)}
 
 
-def moment_of(event: Event) -> str:
+def last_seen(event: Event) -> str:
     """Return when it happened last; RFC 3339 in UTC sorts as text."""
     series = event.series.last_observed_time if event.series else None
     moments = (series, event.last_timestamp, event.event_time, event.metadata.creation_timestamp)
@@ -74,7 +74,7 @@ def listing_at(now: float) -> Listing[Event]:
     return Listing(
         noun="event",
         columns=(
-            ListColumn("LAST SEEN", lambda e: age_since(moment_of(e), now)),
+            ListColumn("LAST SEEN", lambda e: age_since(last_seen(e), now)),
             ListColumn("TYPE", lambda e: e.type or "Normal"),
             ListColumn("REASON", lambda e: e.reason),
             ListColumn("OBJECT", lambda e: f"{e.involved_object.kind}/{e.involved_object.name}"),
@@ -89,7 +89,7 @@ def listing_at(now: float) -> Listing[Event]:
 
 def _document(event: Event) -> JsonObject:
     return {
-        "lastSeen": moment_of(event),
+        "lastSeen": last_seen(event),
         "type": event.type or "Normal",
         "reason": event.reason,
         "kind": event.involved_object.kind,

@@ -31,7 +31,7 @@ from datum_compute.cli.connect.gateway_errors import refuse_without_process
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import ConflictError, ForbiddenError, OtherError, UsageError
 from datum_compute.cli.options import YES, connection_options
-from datum_compute.cli.render.terminal import bytes_of, on_resize, raw, size_of
+from datum_compute.cli.render.terminal import on_resize, raw_mode, read_bytes, size_of
 from datum_compute.client.transport.websocket import POLICY, WebSocket
 
 _YES = ("-y", YES)
@@ -133,7 +133,7 @@ class RemoteProcess:
         tasks = []
         with ExitStack() as stack:
             if tty:
-                stack.enter_context(raw(source))
+                stack.enter_context(raw_mode(source))
                 resized = asyncio.Event()
                 resized.set()
                 stack.enter_context(on_resize(resized.set))
@@ -162,7 +162,7 @@ class RemoteProcess:
         return None
 
     async def _pass_input(self, source: TextIO) -> None:
-        async with aclosing(bytes_of(source)) as pieces:
+        async with aclosing(read_bytes(source)) as pieces:
             async for data in pieces:
                 await self.socket.send(bytes((STDIN,)) + data)
         await self.socket.send(END_OF_INPUT)

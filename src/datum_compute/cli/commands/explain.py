@@ -27,10 +27,10 @@ from datum_compute.cli.options import connection_options
 from datum_compute.cli.render.listing import age_since, print_document, read_options
 from datum_compute.cli.render.output import one_line
 from datum_compute.cli.workload.crashes import (
-    ends_of,
+    print_crash_reports,
+    print_deleted_instance,
     print_earlier_versions,
-    print_ends,
-    print_gone,
+    read_crash_reports,
     split_by_template,
 )
 from datum_compute.cli.workload.observe import find_workload, observe_parts
@@ -70,9 +70,9 @@ def explain(ctx: click.Context, name: str, output_format: str) -> None:
         try:
             chain = await _read_chain(session, name)
         except MissingError:
-            if not (ends := await ends_of(session, name)):
+            if not (ends := await read_crash_reports(session, name)):
                 raise
-            print_gone(session, name, output_format, ends)
+            print_deleted_instance(session, name, output_format, ends)
             return
         print_document(
             session.output,
@@ -138,7 +138,7 @@ async def _chain(
         links += await links_elsewhere(session, cause, instances)
         # Only the cell has the crash reports; do not wait for a cell that is unreachable.
         if cause.kind == INSTANCE.kind and cause.reason != Reason.CELL_UNREACHABLE:
-            ends = await ends_of(session, cause.ref.name)
+            ends = await read_crash_reports(session, cause.ref.name)
     links = [
         (plane, replace(link, command=session.complete_command(link.command)))
         for plane, link in links
@@ -190,7 +190,7 @@ def _print(session: Session, chain: Chain) -> None:
         data(f"Plan ({_basis_of_plan(chain, now)}):" if chain.as_of else "Plan:")
     for step in chain.steps:
         data(f"  {one_line(step)}")
-    print_ends(session, list(chain.ends))
+    print_crash_reports(session, list(chain.ends))
     print_earlier_versions(session, list(chain.earlier_ends))
 
 

@@ -33,7 +33,7 @@ def export(ctx: click.Context, name: str, output_format: str) -> None:
     async def body(session: Session) -> None:
         await find_workload(session, name)  # its error suggests a similar name
         found = await session.client.get_plain(WORKLOAD, Ref(session.namespace, name))
-        shown = exported(found)
+        shown = workload_manifest(found)
         if output_format == "json":
             session.output.json(shown)
         else:
@@ -42,7 +42,7 @@ def export(ctx: click.Context, name: str, output_format: str) -> None:
     run_in_session(ctx, body)
 
 
-def exported(workload: JsonObject) -> JsonObject:
+def workload_manifest(workload: JsonObject) -> JsonObject:
     metadata = workload["metadata"]
     annotations = metadata.get("annotations") or {}
     kept = {

@@ -46,7 +46,11 @@ from datum_compute.cli.render.listing import (
     with_namespace,
 )
 from datum_compute.cli.render.output import Output, one_line, render_count
-from datum_compute.cli.workload.crashes import ends_of, print_ends, print_gone
+from datum_compute.cli.workload.crashes import (
+    print_crash_reports,
+    print_deleted_instance,
+    read_crash_reports,
+)
 from datum_compute.cli.workload.observe import (
     InstanceOwner,
     by_name,
@@ -343,19 +347,19 @@ def describe(ctx: click.Context, name: str, show_values: bool, output_format: st
     """
 
     async def body(session: Session) -> None:
-        ends = await ends_of(session, name)
+        ends = await read_crash_reports(session, name)
         try:
             instance = await find_instance(session, name)
         except MissingError:
             if not ends:
                 raise
-            print_gone(session, name, output_format, ends)
+            print_deleted_instance(session, name, output_format, ends)
             return
         (row,) = await resolve_owners(session, [instance])
 
         def lines() -> None:
             _print(session, row, show_values)
-            print_ends(session, ends)
+            print_crash_reports(session, ends)
 
         print_document(
             session.output,

@@ -144,7 +144,7 @@ class WorkloadLogReader:
 # --- logs
 
 
-_LOOK_EVERY_S = 1.0
+_POLL_INTERVAL_S = 1.0
 
 
 @click.command(short_help="Show the logs of a workload.")
@@ -218,7 +218,7 @@ def logs(
                 reader.refuse_if_nothing_was_read()
                 return
             session.environment.stdout.flush()
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(_POLL_INTERVAL_S)
 
     run_in_session(ctx, body)
 

@@ -1,4 +1,4 @@
-"""``version``: which version this is."""
+"""``version``: print the version of the command line."""
 
 from __future__ import annotations
 

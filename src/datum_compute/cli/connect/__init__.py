@@ -1,4 +1,4 @@
-"""How a command reaches a plane: target, session, gateway.
+"""Connection of a command to a plane: target, session, gateway.
 
 Start with target.py (which plane), then session.py (one conversation with it).
 """

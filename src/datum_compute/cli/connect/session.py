@@ -17,7 +17,7 @@ from datum_compute.api.meta.codec import DecodeError
 from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.api.planes import HUB
 from datum_compute.cli.connect.gateway import PlaneGateway
-from datum_compute.cli.connect.target import ResolvedTarget, locate
+from datum_compute.cli.connect.target import ResolvedTarget, resolve_target
 from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import OtherError, UsageError, from_api_error
 from datum_compute.cli.options import parse_duration, target_options
@@ -92,7 +92,7 @@ def run_in_session(
     """Find the plane, connect, run the body, close. With ``as_json``, steps are JSON events."""
     environment: CliEnvironment = ctx.obj
     options = target_options(ctx)
-    target = locate(environment, options)
+    target = resolve_target(environment, options)
     if options.request_timeout:
         patient = replace(target.connection, read_s=float(parse_duration(options.request_timeout)))
         target = replace(target, connection=patient)
@@ -105,7 +105,7 @@ def run_on_hub(ctx: click.Context, body: Callable[[Session], Awaitable[T]]) -> T
     environment: CliEnvironment = ctx.obj
     options = target_options(ctx)
     hub = replace(options, context=options.context or HUB, project="")
-    target = locate(environment, hub, inner=True)
+    target = resolve_target(environment, hub, inner=True)
     namespace = target.connection.namespace
     return run_loop(_run_session(environment, target, namespace, body, as_json=False))
 

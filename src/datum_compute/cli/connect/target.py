@@ -51,21 +51,21 @@ class ResolvedTarget:
     kubectl_flags: tuple[str, ...] = ()  # what selects the same plane for kubectl
 
 
-def locate(
+def resolve_target(
     environment: CliEnvironment, options: TargetOptions, *, inner: bool = False
 ) -> ResolvedTarget:
     """Find the plane. With ``inner``, it may be a hub or a cell, for operators of the platform."""
     environ = environment.environ
     by_flag = options.kubeconfig or options.context
     if not by_flag and (environ.get(API_HOST) or environ.get(CREDENTIALS_HELPER)):
-        return ResolvedTarget(_hosted(environment, options))
+        return ResolvedTarget(_connection_from_host(environment, options))
     local_file = default_state_dir(environment) / "kubeconfig"
     if _is_in_cluster(environment, options, local_file):
         return ResolvedTarget(_in_cluster(environment))
     files = _kubeconfig_files(environment, options, local_file)
     try:
         config = load_kubeconfig(files)
-        connection = _chosen(config, environment, options)
+        connection = _select_context(config, environment, options)
     except KubeconfigError as error:
         raise OtherError(
             f"{error}.", "Choose another with --kubeconfig, --context or --project."
@@ -97,7 +97,9 @@ def _context_flags(config: Kubeconfig, connection: Connection) -> list[str]:
     return [f"--context={PLATFORM}", f"--server={connection.server}{connection.path_prefix}"]
 
 
-def _chosen(config: Kubeconfig, environment: CliEnvironment, options: TargetOptions) -> Connection:
+def _select_context(
+    config: Kubeconfig, environment: CliEnvironment, options: TargetOptions
+) -> Connection:
     """Return the connection of the selected context.
 
     A project without a context is reached with the credentials of the platform context; the project
@@ -174,7 +176,7 @@ def _project(environment: CliEnvironment, options: TargetOptions) -> str:
     return given or find_project_file(environment).project
 
 
-def _hosted(environment: CliEnvironment, options: TargetOptions) -> Connection:
+def _connection_from_host(environment: CliEnvironment, options: TargetOptions) -> Connection:
     """Return the connection that a host program describes in the environment."""
     environ = environment.environ
     project = _project(environment, options)

@@ -1,4 +1,4 @@
-"""The verbs of `local`: the whole platform on this machine.
+"""The commands of `local`, which run the whole platform on this machine.
 
 Start with up.py. Only this package imports app.
 """

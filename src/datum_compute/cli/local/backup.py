@@ -26,7 +26,7 @@ from datum_compute.cli.connect.session import run_loop
 from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import MissingError, OtherError, UsageError, from_api_error
 from datum_compute.cli.local.options import state_dir_option
-from datum_compute.cli.local.platform import find_running, holds_a_platform, prepare_state_dir
+from datum_compute.cli.local.platform import find_running, has_platform_state, prepare_state_dir
 from datum_compute.cli.local.processes import cell_directories
 from datum_compute.cli.options import yes_option
 from datum_compute.cli.render.output import build_output
@@ -57,7 +57,7 @@ def backup(environment: CliEnvironment, state_dir: Path, file: Path, yes: bool) 
     output, path = build_output(environment), _absolute(environment, file)
     if path.exists() and not yes:
         confirm(environment, f"Replace {path}?")
-    if not holds_a_platform(state_dir) and not is_interrupted(state_dir):
+    if not has_platform_state(state_dir) and not is_interrupted(state_dir):
         raise MissingError(f"There is no platform in {state_dir}.")
     with _report_errors("The backup failed", path.parent):
         parts = run_loop(_read_parts(environment, state_dir))
@@ -89,7 +89,7 @@ def restore_backup(environment: CliEnvironment, state_dir: Path, file: Path, yes
     output, path = build_output(environment), _absolute(environment, file)
     archive = _read(path)
     _need_stopped(environment, state_dir)
-    if holds_a_platform(state_dir) and not yes:
+    if has_platform_state(state_dir) and not yes:
         question = f"Replace the platform in {state_dir} with the backup of {archive.created_at}?"
         confirm(environment, question)
     prepare_state_dir(state_dir)

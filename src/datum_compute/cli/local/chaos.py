@@ -82,7 +82,7 @@ def cut(environment: CliEnvironment, target: str, for_s: int | None, state_dir: 
     Example:
       datumctl compute local chaos cut dfw --for=2m
     """
-    _break(environment, state_dir, target, Fault(kind="cut"), for_s)
+    _inject_fault(environment, state_dir, target, Fault(kind="cut"), for_s)
 
 
 @chaos.command()
@@ -108,7 +108,7 @@ def slow(
     Example:
       datumctl compute local chaos slow hub
     """
-    _break(environment, state_dir, target, Fault(kind="slow", delay_s=delay_s), for_s)
+    _inject_fault(environment, state_dir, target, Fault(kind="slow", delay_s=delay_s), for_s)
 
 
 @chaos.command()
@@ -123,7 +123,7 @@ def crash(environment: CliEnvironment, target: str, for_s: int | None, state_dir
     Example:
       datumctl compute local chaos crash dfw
     """
-    _break(environment, state_dir, target, Fault(kind="crash"), for_s)
+    _inject_fault(environment, state_dir, target, Fault(kind="crash"), for_s)
 
 
 @chaos.command()
@@ -138,12 +138,12 @@ def heal(environment: CliEnvironment, target: str, state_dir: Path) -> None:
       datumctl compute local chaos heal dfw
     """
     _need_running(environment, state_dir)
-    troubles = read_troubles(state_dir)
+    troubles = read_faults(state_dir)
     named = target and not has_processes(state_dir)
     plane = _plane(state_dir, target) if named else ""
     left = {name: trouble for name, trouble in troubles.items() if target and name != plane}
     _write(state_dir, left)
-    healed = sorted((set(troubles) - set(left)) | set(_wake(state_dir, target)))
+    healed = sorted((set(troubles) - set(left)) | set(_resume_processes(state_dir, target)))
     build_output(environment).data(f"Healed: {', '.join(healed) or 'no faults were active'}.")
 
 
@@ -159,29 +159,29 @@ def show(environment: CliEnvironment, output_format: str, state_dir: Path) -> No
       datumctl compute local chaos status
     """
     output = build_output(environment)
-    found = _lasting(environment, read_troubles(state_dir))
+    found = _lasting(environment, read_faults(state_dir))
     if output_format == "json":
         output.json({plane: trouble.kind for plane, trouble in found.items()})
     elif not found:
         output.data("No faults are active.")
     for plane, trouble in found.items() if output_format != "json" else ():
-        output.data(f"{plane}: {described(trouble, environment.now())}")
+        output.data(f"{plane}: {describe_fault(trouble, environment.now())}")
 
 
-def described(trouble: Fault, now_s: float) -> str:
+def describe_fault(trouble: Fault, now_s: float) -> str:
     words = {"cut": "cut off", "crash": "crashed", "slow": f"slower by {trouble.delay_s:g} s"}
     left = f", for {trouble.until_s - now_s:.0f} s more" if trouble.until_s is not None else ""
     return words[trouble.kind] + left
 
 
-def read_troubles(state_dir: Path) -> Troubles:
+def read_faults(state_dir: Path) -> Troubles:
     try:
         return decoded_troubles((state_dir / FILE).read_bytes())
     except (OSError, DecodeError):
         return {}
 
 
-def _break(
+def _inject_fault(
     environment: CliEnvironment, state_dir: Path, target: str, trouble: Fault, for_s: int | None
 ) -> None:
     _need_running(environment, state_dir)
@@ -190,20 +190,20 @@ def _break(
             raise UsageError(
                 "--for does not apply to processes: a suspended process does not resume by itself."
             )
-        _break_process(environment, state_dir, target, trouble)
+        _signal_process(environment, state_dir, target, trouble)
         return
     plane, now_s = _plane(state_dir, target), environment.now()
     until_s = now_s + for_s if for_s is not None else None
     lasting = Fault(kind=trouble.kind, delay_s=trouble.delay_s, until_s=until_s)
-    troubles = {**_lasting(environment, read_troubles(state_dir)), plane: lasting}
+    troubles = {**_lasting(environment, read_faults(state_dir)), plane: lasting}
     _write(state_dir, troubles)
     output = build_output(environment)
-    output.data(f"{plane}: {described(lasting, now_s)}")
+    output.data(f"{plane}: {describe_fault(lasting, now_s)}")
     if for_s is None:
         output.note(f"Heal it: {environment.command('local', 'chaos', 'heal', target)}")
 
 
-def _break_process(
+def _signal_process(
     environment: CliEnvironment, state_dir: Path, target: str, trouble: Fault
 ) -> None:
     """Suspend or kill the process of a cell or of the hub.
@@ -235,7 +235,7 @@ def _no_process(environment: CliEnvironment, state_dir: Path, target: str) -> Mi
     )
 
 
-def _wake(state_dir: Path, target: str) -> list[str]:
+def _resume_processes(state_dir: Path, target: str) -> list[str]:
     """Resume suspended processes. Return the names of their planes."""
     woken: list[str] = []
     found = {HUB: state_dir, **{path.name: path for path in cell_directories(state_dir)}}

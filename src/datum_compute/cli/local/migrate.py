@@ -39,11 +39,11 @@ from datum_compute.cli.local.migration import (
     Copy,
     Move,
     Target,
-    carry_over,
+    copy_project,
     plan_move,
     read_project,
-    stripped,
     verify,
+    without_server_fields,
 )
 from datum_compute.cli.local.options import state_dir_option
 from datum_compute.cli.local.platform import find_running
@@ -146,7 +146,7 @@ async def _export(
     async with AsyncExitStack() as opened:
         names = [move.project for move in moves]
         target = await _reach(environment, opened, there, options.to, names)
-        _check_room(target, moves, options)
+        _check_capacity(target, moves, options)
         if not target.keeps_access:
             moves = [replace(m, copies=replace(m.copies, entitlements=())) for m in moves]
         refused = await _show_plan(output, target, moves, options)
@@ -160,7 +160,7 @@ async def _export(
             )
         if not options.yes:
             confirm(environment, f"Copy this to {options.to}?")
-        await _carry_over(output, target, moves, options)
+        await _copy_projects(output, target, moves, options)
 
 
 async def _reach(
@@ -231,12 +231,12 @@ async def _read(environment: CliEnvironment, here: Kubeconfig, wanted: Sequence[
         moves = []
         for name in wanted or sorted(projects):
             _check_ready(name, projects[name])
-            copies = await read_project(build_client(_own(here, name), transport))
-            moves.append(Move(name, await _makers(platform, projects[name]), copies))
+            copies = await read_project(build_client(_project_connection(here, name), transport))
+            moves.append(Move(name, await _read_project_objects(platform, projects[name]), copies))
         return moves
 
 
-def _own(config: Kubeconfig, project: str) -> Connection:
+def _project_connection(config: Kubeconfig, project: str) -> Connection:
     """Return the connection to a project; a new project has no context of its own yet."""
     if f"project/{project}" in config.contexts:
         return connection_of(config, f"project/{project}")
@@ -252,14 +252,14 @@ def _check_ready(name: str, project: JsonObject) -> None:
         )
 
 
-async def _makers(platform: Client, project: JsonObject) -> tuple[Copy, ...]:
-    own = stripped(PROJECT, project)
+async def _read_project_objects(platform: Client, project: JsonObject) -> tuple[Copy, ...]:
+    own = without_server_fields(PROJECT, project)
     owner = Ref("", own["spec"]["ownerRef"]["name"])
     organization = await platform.get_plain(ORGANIZATION, owner)
-    return Copy(ORGANIZATION, stripped(ORGANIZATION, organization)), Copy(PROJECT, own)
+    return Copy(ORGANIZATION, without_server_fields(ORGANIZATION, organization)), Copy(PROJECT, own)
 
 
-def _check_room(target: Target, moves: Sequence[Move], options: _ExportOptions) -> None:
+def _check_capacity(target: Target, moves: Sequence[Move], options: _ExportOptions) -> None:
     if target.platform is None and options.to != PLATFORM and len(moves) > 1:
         names = ", ".join(move.project for move in moves)
         raise UsageError(
@@ -283,7 +283,7 @@ async def _show_plan(
     return refused
 
 
-async def _carry_over(
+async def _copy_projects(
     output: Output, target: Target, moves: Sequence[Move], options: _ExportOptions
 ) -> None:
     done: Counter[str] = Counter()
@@ -294,7 +294,7 @@ async def _carry_over(
             output.note(f"{project}: {copy} ({action})")
 
     for move in moves:
-        await carry_over(target, move, report, force=options.force)
+        await copy_project(target, move, report, force=options.force)
     wrong = await verify(target, moves)
     counts = ", ".join(f"{action}: {count}" for action, count in sorted(done.items()))
     if wrong:

@@ -1,6 +1,6 @@
-"""Projects and what is in them on another side: planned, written in order, read back.
+"""Copies projects and their content to another platform: plan, write in order, read back.
 
-The other side either keeps projects (``platform``), then those are made too, or is one plane.
+The target either stores projects (``platform``), which are then created too, or is one plane.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from datum_compute.api.kinds import (
 )
 from datum_compute.api.meta.codec import JsonObject, from_json
 from datum_compute.api.meta.objects import KindInfo, Ref
-from datum_compute.cli.commands.export import exported
+from datum_compute.cli.commands.export import workload_manifest
 from datum_compute.cli.errors import PendingError, TimedOutError
 from datum_compute.client.client import Client
 
-# --- What moves from one platform to another: workloads, and what they cannot do without
-# Only what people wrote goes along. Statuses, uids, versions, owners and finalizers belong to the
-# plane an object is on; the controllers of the other one make their own.
+# --- The copied objects: workloads and the objects that they depend on
+# Only the fields that users write are copied. Status, uid, version, owners and finalizers belong to
+# a plane; the controllers of the target set their own.
 
 
 _SOURCES: Mapping[str, KindInfo[Any]] = {"ConfigMap": CONFIG_MAP, "Secret": SECRET}
@@ -43,7 +43,7 @@ _OF_A_PLANE = ("apiVersion", "kind", "metadata", "status")
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """An object as it is written on the other side. It may be a Secret: never printed."""
+    """An object for the target. It may be a Secret, so its manifest is never printed."""
 
     kind: KindInfo[Any]
     manifest: JsonObject = field(repr=False)
@@ -59,39 +59,45 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class ProjectCopies:
-    """In the order in which they are written: nothing comes before what it needs."""
+    """The copies of a project, in the order of their dependencies."""
 
     entitlements: tuple[Copy, ...]
     namespaces: tuple[Copy, ...]
     objects: tuple[Copy, ...]
-    missing: tuple[str, ...]  # what workloads refer to and is not there
+    missing: tuple[str, ...]  # objects that workloads refer to and that do not exist
 
     def all(self) -> tuple[Copy, ...]:
         return (*self.entitlements, *self.namespaces, *self.objects)
 
 
 async def read_project(client: Client) -> ProjectCopies:
-    """Everything of a project that moves; what is being deleted stays behind."""
-    workloads = [w for w in (await client.list_plain(WORKLOAD)).items if _stays(w)]
+    """Read the objects to copy, without those that are being deleted."""
+    workloads = [w for w in (await client.list_plain(WORKLOAD)).items if _is_kept(w)]
     copies, missing = [], []
-    for kind, ref in _needed(workloads):
+    for kind, ref in _find_dependencies(workloads):
         try:
-            copies.append(Copy(kind, stripped(kind, await client.get_plain(kind, ref))))
+            copies.append(
+                Copy(kind, without_server_fields(kind, await client.get_plain(kind, ref)))
+            )
         except NotFound:
             missing.append(f"{kind.kind} {ref}")
     copies.extend(Copy(WORKLOAD, _workload(workload)) for workload in workloads)
     spaces = sorted({copy.ref.namespace for copy in copies})
     entitlements = (await client.list_plain(ENTITLEMENT)).items if workloads else []
     return ProjectCopies(
-        tuple(Copy(ENTITLEMENT, stripped(ENTITLEMENT, e)) for e in entitlements if _stays(e)),
+        tuple(
+            Copy(ENTITLEMENT, without_server_fields(ENTITLEMENT, e))
+            for e in entitlements
+            if _is_kept(e)
+        ),
         tuple(Copy(NAMESPACE, {**_head(NAMESPACE), "metadata": {"name": n}}) for n in spaces),
         tuple(copies),
         tuple(missing),
     )
 
 
-def _needed(workloads: list[JsonObject]) -> Iterator[tuple[KindInfo[Any], Ref]]:
-    """Each once: networks, then data, by namespace and name."""
+def _find_dependencies(workloads: list[JsonObject]) -> Iterator[tuple[KindInfo[Any], Ref]]:
+    """Yield each network and then each ConfigMap and Secret once, by namespace and name."""
     networks: set[Ref] = set()
     data: set[tuple[str, Ref]] = set()
     for workload in workloads:
@@ -106,7 +112,7 @@ def _needed(workloads: list[JsonObject]) -> Iterator[tuple[KindInfo[Any], Ref]]:
     yield from ((_SOURCES[kind], ref) for kind, ref in sorted(data))
 
 
-def stripped(kind: KindInfo[Any], found: JsonObject) -> JsonObject:
+def without_server_fields(kind: KindInfo[Any], found: JsonObject) -> JsonObject:
     """Return the object without the fields that a server sets."""
     metadata = found["metadata"]
     kept: JsonObject = {"name": metadata["name"]}
@@ -121,7 +127,7 @@ def stripped(kind: KindInfo[Any], found: JsonObject) -> JsonObject:
 
 
 def _workload(found: JsonObject) -> JsonObject:
-    shown = exported(found)
+    shown = workload_manifest(found)
     metadata = {**shown["metadata"], "namespace": found["metadata"]["namespace"]}
     return {**shown, "metadata": metadata}
 
@@ -130,7 +136,7 @@ def _head(kind: KindInfo[Any]) -> JsonObject:
     return {"apiVersion": kind.api_version, "kind": kind.kind}
 
 
-def _stays(found: JsonObject) -> bool:
+def _is_kept(found: JsonObject) -> bool:
     return not found["metadata"].get("deletionTimestamp")
 
 
@@ -155,8 +161,8 @@ class Step:
 
 async def plan_copy(client: Client, copy: Copy, *, force: bool) -> Step:
     """Return what a write would do, according to a dry run on the server."""
-    found = await found_there(client, copy)
-    if found is not None and (copy.kind in _ONLY_CREATED or holds(found, copy.manifest)):
+    found = await find_existing(client, copy)
+    if found is not None and (copy.kind in _ONLY_CREATED or contains_fields(found, copy.manifest)):
         return Step(copy, KEEP)
     action = CREATE if found is None else CHANGE
     try:
@@ -172,14 +178,14 @@ async def plan_copy(client: Client, copy: Copy, *, force: bool) -> Step:
 
 async def write_copy(client: Client, copy: Copy, *, force: bool) -> str:
     """Write a copy if it differs, and return the action. Raise ApiError if it is rejected."""
-    found = await found_there(client, copy)
+    found = await find_existing(client, copy)
     if copy.kind in _ONLY_CREATED:
         if found is not None:
             return KEEP
         with suppress(AlreadyExists):
             await client.create_plain(copy.kind, copy.manifest)
         return CREATE
-    if found is not None and holds(found, copy.manifest):
+    if found is not None and contains_fields(found, copy.manifest):
         return KEEP
     await _apply(client, copy, force=force, dry_run=False)
     return CREATE if found is None else CHANGE
@@ -187,28 +193,28 @@ async def write_copy(client: Client, copy: Copy, *, force: bool) -> str:
 
 async def differences(client: Client, copy: Copy) -> str:
     """Return how the object on the target differs from the copy; empty if it does not."""
-    found = await found_there(client, copy)
+    found = await find_existing(client, copy)
     if found is None:
         return "is missing"
     if copy.kind in _ONLY_CREATED:
         return ""
-    path = next(iter(_unlike(found, copy.manifest, "")), "")
+    path = next(iter(_find_differences(found, copy.manifest, "")), "")
     return f"differs at {path}" if path else ""
 
 
-async def found_there(client: Client, copy: Copy) -> JsonObject | None:
+async def find_existing(client: Client, copy: Copy) -> JsonObject | None:
     try:
         return await client.get_plain(copy.kind, copy.ref)
     except NotFound:
         return None
 
 
-def holds(found: JsonObject, wanted: JsonObject) -> bool:
+def contains_fields(found: JsonObject, wanted: JsonObject) -> bool:
     """Return True if the object contains every wanted field; the server may add further ones."""
-    return not _unlike(found, wanted, "")
+    return not _find_differences(found, wanted, "")
 
 
-def _unlike(found: Any, wanted: Any, path: str) -> list[str]:
+def _find_differences(found: Any, wanted: Any, path: str) -> list[str]:
     """Return the paths that differ, without values, which may be secret."""
     if isinstance(wanted, dict) and isinstance(found, dict):
         if path.lstrip(".") in _WHOLE and set(found) != set(wanted):
@@ -216,11 +222,11 @@ def _unlike(found: Any, wanted: Any, path: str) -> list[str]:
         return [
             where
             for key, value in wanted.items()
-            for where in _unlike(found.get(key), value, f"{path}.{key}")
+            for where in _find_differences(found.get(key), value, f"{path}.{key}")
         ]
     if isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
         pairs = enumerate(zip(found, wanted, strict=True))
-        return [where for i, (f, w) in pairs for where in _unlike(f, w, f"{path}[{i}]")]
+        return [where for i, (f, w) in pairs for where in _find_differences(f, w, f"{path}[{i}]")]
     empty: tuple[Any, ...] = (None, "", 0, False, [], {})
     same = found == wanted or (found is None and wanted in empty)
     return [] if same else [path or "."]
@@ -275,24 +281,24 @@ async def plan_move(target: Target, move: Move, *, force: bool) -> list[Step]:
     return [*steps, *[await plan_copy(plane, c, force=force) for c in move.copies.all()]]
 
 
-async def carry_over(target: Target, move: Move, report: ReportCopy, *, force: bool) -> None:
+async def copy_project(target: Target, move: Move, report: ReportCopy, *, force: bool) -> None:
     """Write all objects of a project. Raise ApiError for the first one that is rejected."""
     fresh = False
     if target.platform is not None:
         fresh = not await _has_project(target.platform, move.project)
         for copy in move.makers:
             report(move.project, copy, await write_copy(target.platform, copy, force=force))
-        await _until_ready(target.platform, move.project)
+        await _wait_until_ready(target.platform, move.project)
     plane = target.plane_of(move.project)
     for copy in move.copies.entitlements:
         report(move.project, copy, await write_copy(plane, copy, force=force))
-        await _until_entitled(plane, move.project, copy)
+        await _wait_until_entitled(plane, move.project, copy)
     for copy in (*move.copies.namespaces, *move.copies.objects):
 
         async def written(copy: Copy = copy) -> str:
             return await write_copy(plane, copy, force=force)
 
-        report(move.project, copy, await (_patiently(written) if fresh else written()))
+        report(move.project, copy, await (_retry_while_new(written) if fresh else written()))
 
 
 async def verify(target: Target, moves: Iterable[Move]) -> list[str]:
@@ -317,7 +323,7 @@ async def _has_project(platform: Client, name: str) -> bool:
     return True
 
 
-async def _until_ready(platform: Client, name: str) -> None:
+async def _wait_until_ready(platform: Client, name: str) -> None:
     try:
         await platform.wait(
             PROJECT,
@@ -332,7 +338,7 @@ async def _until_ready(platform: Client, name: str) -> None:
         ) from None
 
 
-async def _until_entitled(plane: Client, project: str, copy: Copy) -> None:
+async def _wait_until_entitled(plane: Client, project: str, copy: Copy) -> None:
     try:
         found = await plane.wait(
             ENTITLEMENT,
@@ -350,7 +356,7 @@ async def _until_entitled(plane: Client, project: str, copy: Copy) -> None:
         )
 
 
-async def _patiently(write: Callable[[], Awaitable[str]]) -> str:
+async def _retry_while_new(write: Callable[[], Awaitable[str]]) -> str:
     """Retry while a new project is being set up; after ``SETTLE_S`` raise the last error."""
     deadline_s = asyncio.get_running_loop().time() + SETTLE_S
     while True:

@@ -27,7 +27,7 @@ from datum_compute.cli.errors import OtherError, TimedOutError
 from datum_compute.client.transport.http1 import Http1Transport
 from datum_compute.client.transport.interface import Timeouts
 
-_LOOK_EVERY_S = 0.05
+_POLL_INTERVAL_S = 0.05
 _LOG = "server.log"
 _LOG_LINES = 20
 
@@ -129,13 +129,13 @@ async def start_detached(
         async with asyncio.timeout(timeout_s):
             running = await _ready_child(child, state_dir)
     except TimeoutError:
-        _end(child)
+        _stop_child(child)
         raise TimedOutError(
             f"The platform was not ready after {timeout_s:.0f} s and was stopped.",
             _log_tail(state_dir),
         ) from None
     except BaseException:
-        _end(child)
+        _stop_child(child)
         raise
     child.returncode = 0  # it outlives this process; otherwise Popen warns about that
     return running
@@ -177,10 +177,10 @@ async def _ready_child(child: subprocess.Popen[bytes], state_dir: Path) -> Local
                 f"The platform ended while it was starting (exit {child.returncode}).",
                 _log_tail(state_dir),
             )
-        await asyncio.sleep(_LOOK_EVERY_S)
+        await asyncio.sleep(_POLL_INTERVAL_S)
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
+def _stop_child(child: subprocess.Popen[bytes]) -> None:
     """Stop a child process that did not become ready."""
     if child.poll() is None:
         child.terminate()
@@ -210,12 +210,12 @@ async def stop(state_dir: Path, *, grace_s: float = 15) -> LocalProcess | None:
             os.kill(running.pid, sent)
         except ProcessLookupError:
             return running
-        if await _gone(running.pid, state_dir, patience_s):
+        if await _has_ended(running.pid, state_dir, patience_s):
             return running
     raise OtherError(f"The platform in {state_dir} (pid {running.pid}) cannot be stopped.")
 
 
-async def _gone(pid: int, state_dir: Path, patience_s: float) -> bool:
+async def _has_ended(pid: int, state_dir: Path, patience_s: float) -> bool:
     async def gone() -> bool:
         return not _is_server(pid, state_dir)
 
@@ -232,7 +232,7 @@ async def _poll(is_done: Callable[[], Awaitable[bool]]) -> None:
     while True:
         if await is_done():
             return
-        await asyncio.sleep(_LOOK_EVERY_S)
+        await asyncio.sleep(_POLL_INTERVAL_S)
 
 
 # --- The files of the local platform
@@ -281,7 +281,7 @@ class LogFileReader:
         return whole.decode(errors="replace").split("\n") if newline else []
 
 
-def holds_a_platform(state_dir: Path) -> bool:
+def has_platform_state(state_dir: Path) -> bool:
     return any((state_dir / name).exists() for name in (_DATABASE, "tokens.json"))
 
 

@@ -21,7 +21,7 @@ from datum_compute.cli.commands.doctor import ReportedDriver, describe_drivers, 
 from datum_compute.cli.connect.session import run_loop
 from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import MissingError
-from datum_compute.cli.local.chaos import described, read_troubles
+from datum_compute.cli.local.chaos import describe_fault, read_faults
 from datum_compute.cli.local.options import state_dir_option
 from datum_compute.cli.local.platform import LocalProcess, find_running, is_ready, is_suspended
 from datum_compute.cli.local.processes import cell_directories
@@ -114,9 +114,9 @@ async def _drivers(
 
 async def _planes(state_dir: Path, hub: Client, now_s: float) -> tuple[PlaneHealth, ...]:
     """Return every plane that has a context, and every cell of the hub."""
-    troubles = read_troubles(state_dir)
+    troubles = read_faults(state_dir)
     lasting = {plane: trouble for plane, trouble in troubles.items() if trouble.lasts(now_s)}
-    broken = {plane: described(trouble, now_s) for plane, trouble in lasting.items()}
+    broken = {plane: describe_fault(trouble, now_s) for plane, trouble in lasting.items()}
     cut = {plane for plane, trouble in lasting.items() if trouble.kind != "slow"}
     cells = {cell_plane(c.metadata.name): c for c in (await hub.list(CLUSTER)).items}
     found = [

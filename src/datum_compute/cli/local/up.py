@@ -30,7 +30,7 @@ from datum_compute.cli.local.platform import (
     LocalProcess,
     LogFileReader,
     find_running,
-    holds_a_platform,
+    has_platform_state,
     log_file,
     prepare_state_dir,
     remove_state,
@@ -52,7 +52,7 @@ from datum_compute.cli.options import yes_option
 from datum_compute.cli.render.output import build_output
 from datum_compute.cli.render.prompt import confirm
 
-_LOOK_EVERY_S = 0.2
+_POLL_INTERVAL_S = 0.2
 _CELL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -199,7 +199,7 @@ def local_logs(
         output.data(line)
     while follow:
         environment.stdout.flush()
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_POLL_INTERVAL_S)
         for line in reader.added():
             output.data(line)
 
@@ -218,7 +218,7 @@ def reset(environment: CliEnvironment, state_dir: Path, yes: bool) -> None:
       datumctl compute local reset
     """
     output = build_output(environment)
-    if not holds_a_platform(state_dir):
+    if not has_platform_state(state_dir):
         output.data(f"There is no platform in {state_dir}.")
         return
     if not yes:
@@ -244,7 +244,7 @@ def _up_in_processes(
     build_output(environment).note("Ctrl-C stops it.")
     try:
         while find_running(state_dir) is not None:
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_POLL_INTERVAL_S)
     finally:
         run_loop(stop_cells(state_dir))
         run_loop(stop(state_dir))

@@ -1,4 +1,4 @@
-"""What every ``diff`` answers: lines or a document, and 0 for no difference, 1 for some."""
+"""Output and exit code of ``diff`` and ``rollout diff``: 0 without differences, 1 with some."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datum_compute.cli.errors import UsageError
 
 
 class TroubleError(UsageError):
-    """What ends in 1 elsewhere; here 1 is an answer."""
+    """Exit with 2 instead of 1 after an error, because 1 means that there are differences."""
 
     reason = "Error"
 
@@ -30,7 +30,7 @@ def shift_exit_code() -> Iterator[None]:
 def print_difference(
     session: Session, changes: Mapping[str, Sequence[str]], output_format: str
 ) -> int:
-    """``changes`` by workload; the exit code is the answer."""
+    """Print the changes by workload. Return the exit code."""
     differs = any(changes.values())
     if output_format == "json":
         session.output.json(

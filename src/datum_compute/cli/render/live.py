@@ -8,12 +8,12 @@ from typing import TextIO
 
 from datum_compute.cli.connect.session import Session
 from datum_compute.cli.render.output import (
-    cleaned,
-    clipped,
-    encodable,
+    clip,
     one_line,
     render_age,
     render_table,
+    replace_unencodable,
+    strip_controls,
 )
 from datum_compute.cli.workload.rollout import Phase, Place, PlaceProgress, Progress, place_document
 
@@ -36,8 +36,8 @@ class LiveBlock:
 
     def draw(self, lines: Sequence[str]) -> None:
         width = max(20, self.columns())
-        shown = [clipped(cleaned(line), width - 1) for line in lines]
-        text = encodable(self.stream, "".join(f"{line}\n" for line in shown))
+        shown = [clip(strip_controls(line), width - 1) for line in lines]
+        text = replace_unencodable(self.stream, "".join(f"{line}\n" for line in shown))
         self.stream.write(self._back(width) + text)
         self.stream.flush()
         self.drawn = tuple(len(line) for line in shown)

@@ -32,16 +32,16 @@ class Output:
     width: int | None = None  # of the terminal that stdout is, if it is one
 
     def data(self, text: str, color: str = "") -> None:
-        _print(self.stdout, _styled(cleaned(text), color if self.color_stdout else ""))
+        _print(self.stdout, _styled(strip_controls(text), color if self.color_stdout else ""))
 
     def note(self, text: str, color: str = "") -> None:
-        _print(self.stderr, _styled(cleaned(text), color if self.color_stderr else ""))
+        _print(self.stderr, _styled(strip_controls(text), color if self.color_stderr else ""))
 
     def error(self, message: str, hint: str = "") -> None:
         prefix = _styled("error:", "red" if self.color_stderr else "")
-        _print(self.stderr, f"{prefix} {after_prefix(cleaned(message))}")
+        _print(self.stderr, f"{prefix} {after_prefix(strip_controls(message))}")
         if hint:
-            _print(self.stderr, cleaned(hint))
+            _print(self.stderr, strip_controls(hint))
 
     def json(self, value: Any) -> None:
         _print(self.stdout, render_json(value))
@@ -68,7 +68,7 @@ def build_output(environment: CliEnvironment) -> Output:
     )
 
 
-def cleaned(text: str) -> str:
+def strip_controls(text: str) -> str:
     """Return the text without control characters, except line breaks."""
     if text.replace("\n", "").isprintable():
         return text  # the common case, checked quickly
@@ -92,7 +92,7 @@ def after_prefix(message: str) -> str:
 
 
 def one_line(text: str) -> str:
-    return cleaned(" ".join(text.split()))
+    return strip_controls(" ".join(text.split()))
 
 
 def render_json(value: Any) -> str:
@@ -105,16 +105,18 @@ def render_table(
 ) -> str:
     lines = [list(headings), *([one_line(str(cell)) for cell in row] for row in rows)]
     natural = [max(len(line[column]) for line in lines) for column in range(len(headings))]
-    widths, gap = (natural, _GAP) if width is None else fitted(natural, headings, width)
+    widths, gap = (natural, _GAP) if width is None else fit_columns(natural, headings, width)
     return "\n".join(
         (" " * gap)
-        .join(clipped(cell, size).ljust(size) for cell, size in zip(line, widths, strict=True))
+        .join(clip(cell, size).ljust(size) for cell, size in zip(line, widths, strict=True))
         .rstrip()
         for line in lines
     )
 
 
-def fitted(natural: Sequence[int], headings: Sequence[str], width: int) -> tuple[list[int], int]:
+def fit_columns(
+    natural: Sequence[int], headings: Sequence[str], width: int
+) -> tuple[list[int], int]:
     """Return column widths and a gap that fit the width, if possible.
 
     The widest column is cut first and the first column, which is a name to copy, last. No column
@@ -135,7 +137,7 @@ def fitted(natural: Sequence[int], headings: Sequence[str], width: int) -> tuple
     return widths, gap
 
 
-def clipped(text: str, width: int) -> str:
+def clip(text: str, width: int) -> str:
     return text if len(text) <= width else text[: max(0, width - 1)] + "\N{HORIZONTAL ELLIPSIS}"
 
 
@@ -160,11 +162,11 @@ def _styled(text: str, color: str) -> str:
 
 
 def _print(stream: TextIO, text: str) -> None:
-    stream.write(encodable(stream, text) + "\n")
+    stream.write(replace_unencodable(stream, text) + "\n")
     stream.flush()
 
 
-def encodable(stream: TextIO, text: str) -> str:
+def replace_unencodable(stream: TextIO, text: str) -> str:
     """Return the text with replacements for characters that the stream cannot encode."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import DeclinedError, UsageError
-from datum_compute.cli.render.output import cleaned
+from datum_compute.cli.render.output import strip_controls
 
 NO_TERMINAL = "Confirmation required, but stdin is not a terminal."
 
@@ -60,12 +60,12 @@ def ask(
         wrong = problem(answer) if answer else "A value is required. Press Ctrl-C to cancel."
         if not wrong:
             return answer
-        environment.stderr.write(cleaned(wrong) + "\n")
+        environment.stderr.write(strip_controls(wrong) + "\n")
 
 
 def read_answer(environment: CliEnvironment, question: str) -> str:
     """Return the answer without surrounding space. Raise DeclinedError at the end of input."""
-    environment.stderr.write(cleaned(question))
+    environment.stderr.write(strip_controls(question))
     environment.stderr.flush()
     line = _read_line(environment)
     if not line:

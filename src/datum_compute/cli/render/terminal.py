@@ -15,7 +15,7 @@ _PIECE = 32 * 1024
 
 
 @contextmanager
-def raw(stream: TextIO) -> Iterator[None]:
+def raw_mode(stream: TextIO) -> Iterator[None]:
     """Pass every key unchanged, including Ctrl-C and pending input. Restore the mode at the end."""
     descriptor = stream.fileno()
     before = termios.tcgetattr(descriptor)
@@ -45,7 +45,7 @@ def on_resize(changed: Callable[[], None]) -> Iterator[None]:
         loop.remove_signal_handler(signal.SIGWINCH)
 
 
-async def bytes_of(stream: TextIO) -> AsyncGenerator[bytes, None]:
+async def read_bytes(stream: TextIO) -> AsyncGenerator[bytes, None]:
     """Yield the input until its end."""
     while data := await _piece(stream.fileno()):
         yield data

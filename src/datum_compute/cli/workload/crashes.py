@@ -12,7 +12,7 @@ from datum_compute.cli.render.listing import age_since, print_document
 from datum_compute.cli.render.output import one_line
 
 
-async def ends_of(session: Session, name: str) -> list[JsonObject]:
+async def read_crash_reports(session: Session, name: str) -> list[JsonObject]:
     """Return the reports, the oldest first; none if they cannot be read, or not in time."""
     try:
         async with asyncio.timeout(session.environment.timeouts.side_read_s):
@@ -34,7 +34,7 @@ def split_by_template(
     return current, [end for end in ends if end not in current]
 
 
-def print_ends(session: Session, ends: list[JsonObject]) -> None:
+def print_crash_reports(session: Session, ends: list[JsonObject]) -> None:
     """Print the last report in full, and the earlier ones in one line each."""
     if not ends:
         return
@@ -67,12 +67,14 @@ def _print_summary(session: Session, title: str, ends: list[JsonObject]) -> None
         data(f"  {age_since(end['endedAt'], now)} ago: {one_line(end['message'])}")
 
 
-def print_gone(session: Session, name: str, output_format: str, ends: list[JsonObject]) -> None:
+def print_deleted_instance(
+    session: Session, name: str, output_format: str, ends: list[JsonObject]
+) -> None:
     """Print the reports of an instance that was deleted."""
 
     def lines() -> None:
         session.output.data(f"Instance {name} ({session.target_name}) is gone.")
-        print_ends(session, ends)
+        print_crash_reports(session, ends)
 
     document = {
         "name": name,

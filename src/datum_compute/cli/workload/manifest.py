@@ -105,7 +105,7 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def read_manifests(path: str, environment: CliEnvironment) -> list[JsonObject]:
-    """Every Workload of a file, of the files of a directory, or of stdin for ``-``."""
+    """Read every Workload of a file, of the files of a directory, or of stdin for ``-``."""
     if path == "-":
         return parse_manifests(read_stdin(environment.stdin), "stdin")
     asked = environment.cwd / path
@@ -113,17 +113,17 @@ def read_manifests(path: str, environment: CliEnvironment) -> list[JsonObject]:
         return parse_manifests(read_text_file(asked, path), path)
     files = sorted(f for f in asked.iterdir() if f.suffix in _SUFFIXES and f.is_file())
     if not files:
-        raise UsageError(f"{path} holds no file that ends in {', '.join(_SUFFIXES)}.")
+        raise UsageError(f"{path} contains no file that ends in {', '.join(_SUFFIXES)}.")
     shown = {file: f"{path.rstrip('/')}/{file.name}" for file in files}
     found = [m for f in files for m in parse_manifests(read_text_file(f, shown[f]), shown[f])]
     return _without_twins(found, path)
 
 
 def parse_manifests(text: str, shown: str) -> list[JsonObject]:
-    """Metadata and spec of every Workload in the text, with defaults filled in."""
+    """Return metadata and spec of every Workload in the text, with defaults filled in."""
     documents = read_documents(text, shown)
     if not documents:
-        raise UsageError(f"{shown} holds no document.", "Give it at least one Workload.")
+        raise UsageError(f"{shown} contains no document.", "Add at least one Workload.")
     return _without_twins([_manifest(document) for document in documents], shown)
 
 
@@ -149,14 +149,14 @@ def _manifest(document: Document) -> JsonObject:
 
 
 def with_defaults(spec: JsonObject) -> JsonObject:
-    """A spec from the server with the defaults that a file gets too, for comparing the two."""
+    """Return a spec from the server with the defaults of a file, to compare the two."""
     checked: JsonObject = _workload_check()({"spec": spec}, "", Report())
     defaulted: JsonObject = checked["spec"]
     return defaulted
 
 
 def _checked_spec(document: Document) -> JsonObject:
-    """The spec with defaults filled in; every problem the schema knows, at once."""
+    """Return the spec with defaults filled in. Raise UsageError with all problems of the schema."""
     report = Report()
     without_status = {k: v for k, v in document.value.items() if k != "status"}
     checked: JsonObject = _workload_check()(without_status, "", report)
@@ -207,7 +207,7 @@ def _metadata(document: Document) -> JsonObject:
 
 
 def _guess(path: str) -> str:
-    """The known field that looks most like the unknown one: beside it first, then anywhere."""
+    """Return the most similar known field, preferably with the same parent."""
     parent, _, name = path.rpartition(".")
     beside = list(_schema_at(parent).get("properties", {}))
     everywhere: set[str] = set()

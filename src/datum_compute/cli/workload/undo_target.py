@@ -1,4 +1,4 @@
-"""Which revision ``rollout undo`` goes back to, and how a workload is restored to it."""
+"""Selects the revision that ``rollout undo`` restores, and restores a workload to it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PARTS: tuple[Part, ...] = ("image", "template", "scale")
 
 
 async def can_undo(session: Session, workload: Workload) -> bool:
-    """Whether ``rollout undo`` would find a revision to go back to."""
+    """Return True if ``rollout undo`` finds a revision to restore."""
     try:
         found = await read_history(session, workload)
         find_undo_target(session, workload.metadata.name, found, None)
