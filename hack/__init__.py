@@ -1,1 +1,1 @@
-"""Generators and reports that make calls; nothing here is installed or imported by the product."""
+"""Generators and reports for make. Nothing here is installed, or imported by the product."""

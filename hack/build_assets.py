@@ -1,7 +1,7 @@
-"""``python -m hack.build_assets`` builds what real planes need and is missing; prints the folders.
+"""Build the programs of Kubernetes and Karmada for tests: ``python -m hack.build_assets``.
 
-First Kubernetes' programs, then Karmada's. About 25 minutes on two cores, once. With ``--found
-kubernetes karmada`` it builds nothing and fails if one of the named is not there.
+Builds the missing programs, and prints their folders. The first build takes about 25 minutes on two
+cores. ``--found kubernetes karmada`` builds nothing, and fails if one of the two is missing.
 """
 
 from __future__ import annotations

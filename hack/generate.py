@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class Generator(NamedTuple):
-    """Files that match ``owned`` and are not generated any more are deleted."""
+    """Files of a generator. Files that match ``owned`` and are not generated are deleted."""
 
     folder: str
     build: Callable[[], Mapping[str, str]]

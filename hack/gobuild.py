@@ -1,7 +1,7 @@
-"""Programs of others that tests need, built with Go from the module proxy.
+"""Builds third-party programs for tests with Go, from the module proxy.
 
-A wrapper module pins them: a folder with go.mod and go.sum. What is built lies outside of the tree,
-in the user's cache directory, one folder for each program and version, and is used again.
+A wrapper module (a folder with go.mod and go.sum) pins each program. Builds are stored in the cache
+directory of the user, one folder for each program and version, and are reused.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _BUILD_S = 3600
 
 
 class CannotBuild(Exception):
-    """And why."""
+    """A program cannot be built; the message contains the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
     name: str
     module: Path  # the folder of the wrapper module
-    package: str  # what to build there
+    package: str  # the package to build
     version: str
-    linked: str = ""  # more flags for the linker
+    linked: str = ""  # further linker flags
 
 
 def cache_of(environment: Mapping[str, str]) -> Path:
@@ -45,30 +45,32 @@ def path_of(program: Program, environment: Mapping[str, str]) -> Path:
 
 
 def built(program: Program, environment: Mapping[str, str]) -> Path:
-    """Where it is; built now if it is not there yet."""
+    """Return the path of the program. Build it if it is missing."""
     target = path_of(program, environment)
     if not target.exists():
         go = shutil.which("go", path=environment.get("PATH", ""))
         if go is None:
-            raise CannotBuild(f"there is no go to build {program.name} with")
+            raise CannotBuild(f"cannot build {program.name}: go is not installed")
         _build(program, target, go, environment)
     return target
 
 
 def link(program: Path, name: Path) -> None:
-    """Under another name, at once or not at all."""
+    """Create or replace a link to the program atomically."""
     partial = name.with_suffix(f".{os.getpid()}")
     partial.symlink_to(program)
     partial.replace(name)
 
 
 def _build(program: Program, target: Path, go: str, environment: Mapping[str, str]) -> None:
-    """Whole or not at all; two who want it at once build it once."""
+    """Build the program atomically. A lock prevents concurrent builds of the same program."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with _alone(target.parent), tempfile.TemporaryDirectory(dir=target.parent) as folder:
         if target.exists():
             return
-        sys.stderr.write(f"building {program.name} {program.version} with {go}; once, minutes\n")
+        sys.stderr.write(
+            f"building {program.name} {program.version} with {go}; this takes some minutes, once\n"
+        )
         made = Path(folder) / program.name
         flags = f"-ldflags=-s -w {program.linked}".rstrip()
         done = subprocess.run(

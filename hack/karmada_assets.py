@@ -1,7 +1,7 @@
-"""Real Karmada for the tests: its programs, built once, and its manifests from the Go module.
+"""Karmada for the tests: its programs, built once, and its manifests from the Go module.
 
-Nothing of theirs is committed but the version, in ``hack/kube-assets/karmada``. A folder named by
-KUBEBUILDER_ASSETS counts if it has them all; it usually has Kubernetes only.
+Only the version is committed, in ``hack/kube-assets/karmada``. The folder in KUBEBUILDER_ASSETS is
+used if it contains all programs of Karmada; usually it contains only those of Kubernetes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def karmada_programs() -> tuple[Program, ...]:
 
 
 def found_karmada(environment: Mapping[str, str]) -> Path | None:
-    """The folder with its programs, if nothing has to be built."""
+    """Return the folder with all programs, or None if a program is missing."""
     named = environment.get("KUBEBUILDER_ASSETS", "")
     folders = [Path(named)] if named else []
     for folder in (*folders, _folder(environment)):
@@ -49,10 +49,10 @@ def built_karmada(environment: Mapping[str, str]) -> Path:
 
 
 def karmada_module(environment: Mapping[str, str]) -> Path:
-    """Where Go keeps the sources, of which tests need the manifests."""
+    """Return the folder of the Karmada sources, which contain manifests for the tests."""
     go = shutil.which("go", path=environment.get("PATH", ""))
     if go is None:
-        raise CannotBuild("there is no go to fetch Karmada's manifests with")
+        raise CannotBuild("cannot fetch the manifests of Karmada: go is not installed")
     done = subprocess.run(
         [go, "mod", "download", "-json", MODULE],
         cwd=SOURCE / "karmada",

@@ -1,9 +1,9 @@
-"""Real API servers for the tests; ``hack/build_assets.py`` builds what is missing.
+"""Kubernetes API servers for the tests; ``hack/build_assets.py`` builds the missing programs.
 
-KUBEBUILDER_ASSETS names a folder that has them already. Otherwise each program is built once from a
-wrapper module in ``hack/kube-assets`` and linked into one folder of the cache, named after the
-versions. About 20 minutes on two cores. Another program: a line in ``programs``, and ``tool`` and
-``require`` in the go.mod of its wrapper.
+If KUBEBUILDER_ASSETS is set, it is the folder with the programs. Otherwise each program is built
+once from a wrapper module in ``hack/kube-assets``, and linked into a cache folder that is named
+after the versions. The build takes about 20 minutes on two cores. To add a program, add a line to
+``programs``, and ``tool`` and ``require`` lines to the go.mod of its wrapper module.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def programs() -> tuple[Program, ...]:
     etcd = pinned_version("etcd", "go.etcd.io/etcd/server/v3")
     kubernetes = pinned_version("kubernetes", "k8s.io/kubernetes")
     major, minor = kubernetes.removeprefix("v").split(".")[:2]
-    # Unstamped servers call themselves v0.0.0, and clients that look at versions object.
+    # Without these flags, servers report version v0.0.0, which some clients reject.
     stamps = {"gitVersion": kubernetes, "gitMajor": major, "gitMinor": minor}
     linked = " ".join(f"-X {_STAMPED}.{name}={value}" for name, value in stamps.items())
     return (
@@ -44,7 +44,7 @@ def pinned_version(module: str, required: str) -> str:
 
 
 def found_assets(environment: Mapping[str, str]) -> Path | None:
-    """The folder with all of them, if nothing has to be built."""
+    """Return the folder with all programs, or None if a program is missing."""
     named = environment.get("KUBEBUILDER_ASSETS", "")
     folder = Path(named) if named else _folder(environment)
     return folder if all((folder / program.name).exists() for program in programs()) else None
@@ -56,7 +56,7 @@ def built_assets(environment: Mapping[str, str]) -> Path:
         return found
     if named := environment.get("KUBEBUILDER_ASSETS", ""):
         wanted = ", ".join(program.name for program in programs())
-        raise CannotBuild(f"KUBEBUILDER_ASSETS names {named}, which does not have all of {wanted}")
+        raise CannotBuild(f"KUBEBUILDER_ASSETS is {named}, which does not contain all of {wanted}")
     folder = _folder(environment)
     folder.mkdir(parents=True, exist_ok=True)
     for program in programs():

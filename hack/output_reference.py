@@ -1,4 +1,4 @@
-"""docs/reference/cli-output.md: exit codes, errors, documents and events of the command line."""
+"""Generates docs/reference/cli-output.md: exit codes, errors, JSON documents and events."""
 
 from __future__ import annotations
 

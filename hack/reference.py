@@ -1,7 +1,7 @@
-"""The pages of docs/reference.
+"""Generates the pages of docs/reference.
 
-api.md derives from the kinds, cli.md and cli-output.md from the commands, and metrics.md, events.md
-and settings.md from the registries in ``telemetry_reference.py``.
+api.md is derived from the kinds, cli.md and cli-output.md from the commands, and metrics.md,
+events.md and settings.md from the registries in ``telemetry_reference.py``.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def render_api() -> str:
 
 
 _API_INTRODUCTION = """\
-Every kind carries the usual `apiVersion`, `kind` and `metadata`. Fields marked *required* must be
-given; *immutable* ones keep their first value. Kinds of Karmada and of Kubernetes itself are listed
-with the fields this platform reads and writes; their other fields are kept as they come.
+Every kind has the fields `apiVersion`, `kind` and `metadata`. Fields marked *required* must be set;
+*immutable* fields cannot be changed. Kinds of Karmada and Kubernetes are listed with the fields
+that this platform reads and writes; their other fields are stored unchanged.
 
 """
 
@@ -120,7 +120,7 @@ def _part_rows(path: str, schema: JsonObject) -> Iterator[tuple[str, ...]]:
 
 
 def _field_rows(path: str, schema: JsonObject) -> Iterator[tuple[str, ...]]:
-    """One row for each field under a schema, depth first."""
+    """Yield one row for each field of a schema, depth first."""
     required = schema.get("required", ())
     for name, field in schema.get("properties", {}).items():
         here = f"{path}.{name}" if path else name
@@ -191,8 +191,8 @@ def command_list() -> dict[str, click.Command]:
 
 
 _CLI_INTRODUCTION = """\
-All commands of `datumctl compute`. Each has `--help`. What they print for machines, and their exit
-codes: [cli-output.md](cli-output.md).
+All commands of `datumctl compute`. Each accepts `--help`. JSON output and exit codes are described
+in [cli-output.md](cli-output.md).
 """
 
 

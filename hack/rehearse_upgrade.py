@@ -1,12 +1,11 @@
 """Run two releases in turn on one store: ``python -m hack.rehearse_upgrade OLD [--record FILE]``.
 
-OLD is a checkout of the release before (``git worktree add``). The old release makes a workload
-and comes to rest; then the present one, the old one and the present one again start on what is
-there. Each is to come to rest, to keep every instance as it is, and to write nothing any more. The
-exit code is 1 if one does not.
+OLD is a checkout of the previous release (``git worktree add``). It creates a workload, and runs
+until it writes nothing more. Then the current, the previous and again the current release start on
+that state. Each must stop writing, and must not replace an instance; otherwise the exit code is 1.
 
-``--record`` keeps what the old release left behind when it was at rest, as the tests of
-``tests/journeys/test_upgrade.py`` take it: this is how a new record is made before a release.
+``--record`` stores the state of the previous release in the format that is used by
+``tests/journeys/test_upgrade.py``. Create a new record before each release.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _DEPLOY = ("deploy", "web", "--image=x.example/web:1", "--city=DFW", "--yes")
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """What a release was like at rest: versions by plane, uids of instances, writes since."""
+    """The idle state of a release: versions by plane, uids of instances, and later writes."""
 
     versions: dict[PlaneName, int]
     instances: dict[str, str]
@@ -54,20 +53,21 @@ def main() -> int:
 
 async def rehearse(old: Path, state: Path, record: Path | None) -> int:
     first = await run_once(old, state, deploys=True)
-    _tell("the release before", first)
+    _print_result("previous release", first)
     if record is not None:
         await keep(state, record)
         print(f"recorded in {record}")  # noqa: T201
     failed = bool(first.writes)
-    for name, tree in (("present", PRESENT), ("the release before", old), ("present", PRESENT)):
+    releases = (("current release", PRESENT), ("previous release", old))
+    for name, tree in (*releases, releases[0]):
         rest = await run_once(tree, state)
-        _tell(name, rest)
+        _print_result(name, rest)
         failed |= rest.writes > 0 or rest.instances != first.instances
     return 1 if failed else 0
 
 
 async def run_once(tree: Path, state: Path, *, deploys: bool = False) -> Rest:
-    """Start the release of a tree, let it come to rest, watch it for a while, and stop it."""
+    """Start the release of a tree, wait until it writes nothing, observe it, and stop it."""
     environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "DATUM_STATE_DIR": str(state)}
     environment.pop("KUBECONFIG", None)
     command = [sys.executable, "-m", "datum_compute.app.local_server", "--state-dir", str(state)]
@@ -83,7 +83,7 @@ async def run_once(tree: Path, state: Path, *, deploys: bool = False) -> Rest:
                 sys.executable, *arguments, env=environment, stdout=subprocess.DEVNULL
             )
             if await made.wait():
-                raise RuntimeError("the release before did not deploy")
+                raise RuntimeError("the deploy with the previous release failed")
         versions = await _until_still(state)
         await asyncio.sleep(WATCHED_S)
         later = await _versions(state)
@@ -127,12 +127,12 @@ async def _until_still(state: Path) -> dict[PlaneName, int]:
         if found != known:
             known, since_s = found, time.monotonic()
         if time.monotonic() > deadline_s:
-            raise TimeoutError(f"no rest within {PATIENCE_S} s")
+            raise TimeoutError(f"the release still writes after {PATIENCE_S} s")
     return known
 
 
 async def _versions(state: Path) -> dict[PlaneName, int]:
-    """The version that every plane is at: each write takes one."""
+    """Return the version of each plane, which increases by one with each write."""
     config = load_kubeconfig([state / "kubeconfig"])
     names = [PlaneName(name) for name in config.contexts if not name.startswith("operator/")]
     found = {}
@@ -151,9 +151,9 @@ async def _instances(state: Path) -> dict[str, str]:
     return {i.metadata.name: i.metadata.uid for i in found}
 
 
-def _tell(name: str, rest: Rest) -> None:
-    kept = ", ".join(f"{n} {uid[:8]}" for n, uid in sorted(rest.instances.items()))
-    print(f"{name}: {rest.writes} writes at rest within {WATCHED_S:.0f} s; {kept}")  # noqa: T201
+def _print_result(name: str, rest: Rest) -> None:
+    instances = ", ".join(f"{n} {uid[:8]}" for n, uid in sorted(rest.instances.items()))
+    print(f"{name}: {rest.writes} writes while idle for {WATCHED_S:.0f} s; {instances}")  # noqa: T201
 
 
 if __name__ == "__main__":

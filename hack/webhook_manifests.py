@@ -59,7 +59,7 @@ _NOT_A_CONTROLLER = {
 
 
 def webhook_files() -> dict[str, str]:
-    """File name -> content."""
+    """Return the manifests by file name."""
     users = [kind for kind in validated_kinds() if kind not in _OF_CONTROLLERS]
     validating = [
         _webhook(
@@ -117,7 +117,7 @@ def _webhook(
 
 
 def _rules(kinds: Iterable[KindInfo[Any]]) -> Iterable[dict[str, Any]]:
-    """One for each group and version."""
+    """Yield one rule for each group and version."""
     ordered = sorted(kinds, key=lambda kind: (kind.group, kind.version, kind.plural))
     for (group, version), found in groupby(ordered, key=lambda kind: (kind.group, kind.version)):
         yield _rule(group, version, list(found), "CREATE", "UPDATE")

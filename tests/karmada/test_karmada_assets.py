@@ -45,7 +45,7 @@ def test_the_manifests_are_in_the_module_cache_of_go(tmp_path: Path) -> None:
 
 
 def test_a_missing_go_or_module_proxy_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(CannotBuild, match="there is no go"):
+    with pytest.raises(CannotBuild, match="go is not installed"):
         karmada_module(surroundings(tmp_path))
     go(tmp_path, "echo no module proxy >&2; exit 1")
     with pytest.raises(CannotBuild, match="karmada failed: no module proxy"):
