@@ -72,7 +72,7 @@ MATRIX: list[tuple[tuple[str, ...], int, str]] = [
     (("deploy", "-web-", "--image=x", "--city=DFW"), 2, "no such option"),
     (("deploy", "Web", "--image=x", "--city=DFW"), 2, "is not a valid name"),
     (("deploy", "web"), 2, "needs --image and --city"),
-    (("deploy", "web", "--plan=x", "--image=y"), 2, "cannot go with --plan"),
+    (("deploy", "web", "--plan=x", "--image=y"), 2, "cannot be combined with --plan"),
     (("deploy", "-f", "x", "--plan=y"), 2, "give one of them"),
     (("deploy", "--plan=gone.json"), 2, "cannot be read"),
     (("deploy", "-f", "gone.yaml"), 2, "cannot be read"),

@@ -55,7 +55,7 @@ def test_what_was_read_from_the_server_can_be_given_back() -> None:
         (document(metadata={"name": "web", "labels": {"version": 1}}), "metadata.labels must map"),
         (document(spec={}), "spec.template: Required value"),
         ("a: [", "neither YAML nor JSON"),
-        ("just text", "does not hold an object"),
+        ("just text", "is not an object"),
         ("", "contains no document"),
         ("a: 1\na: 2\n", 'web.yaml:2:1: duplicate key "a"'),
         (document(metadata={"name": "web", "lables": {}}), "unknown field, did you mean labels?"),

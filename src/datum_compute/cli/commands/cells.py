@@ -70,7 +70,8 @@ def list_cells(ctx: click.Context, output_format: str, no_headers: bool) -> None
             for cluster in found
         ]
         if not rows:
-            session.output.note(f"No cell has joined: {session.command('cell', 'token')}")
+            token = session.command("cell", "token")
+            session.output.note(f"No cells have joined. Create a join token: {token}")
         print_listing(session.output, LISTING, rows, output_format, headers=not no_headers)
 
     run_on_hub(ctx, body)

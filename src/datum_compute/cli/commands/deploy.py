@@ -221,10 +221,12 @@ def parse_request(
         if request.manifest_path is not None:
             raise UsageError("--plan and -f cannot be used together; give one of them.")
         if given_name:
-            raise UsageError("NAME cannot go with --plan.", "The plan names its workloads.")
+            raise UsageError(
+                "NAME cannot be combined with --plan.", "The plan names its workloads."
+            )
         if flag := _first_field_flag(request.flags):
             hint = "The plan contains every field of its workloads."
-            raise UsageError(f"{_flag_name(flag)} cannot go with --plan.", hint)
+            raise UsageError(f"{_flag_name(flag)} cannot be combined with --plan.", hint)
         return request
     if request.manifest_path is None:
         if request.flags.name or not environment.may_ask:
@@ -232,7 +234,7 @@ def parse_request(
         return request
     if flag := _first_field_flag(request.flags):
         hint = f"Set {_MANIFEST_FIELDS[flag]} in the file."
-        raise UsageError(f"{_flag_name(flag)} cannot go with -f.", hint)
+        raise UsageError(f"{_flag_name(flag)} cannot be combined with -f.", hint)
     manifests = read_manifests(request.manifest_path, environment)
     for manifest in manifests:
         name = manifest["metadata"]["name"]

@@ -47,7 +47,7 @@ def init(ctx: click.Context, name: str | None, cities: tuple[str, ...], force: b
     try:
         path.write_text(render_project_file(content), "utf-8")
     except OSError as error:
-        raise UsageError(f"{FILE_NAME} cannot be written: {error.strerror}.") from error
+        raise UsageError(f"Cannot write {FILE_NAME}: {error.strerror}.") from error
     output = build_output(environment)
     output.data(FILE_NAME)
     deploy = environment.command("deploy", "--image=IMAGE")

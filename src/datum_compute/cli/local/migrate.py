@@ -227,7 +227,9 @@ async def _read(environment: CliEnvironment, here: Kubeconfig, wanted: Sequence[
         for name in wanted:
             if name not in projects:
                 known = ", ".join(projects)
-                raise MissingError(f"There is no project {name!r} here.", f"There are: {known}.")
+                raise MissingError(
+                    f"There is no project {name!r} here.", f"Existing projects: {known}."
+                )
         moves = []
         for name in wanted or sorted(projects):
             _check_ready(name, projects[name])

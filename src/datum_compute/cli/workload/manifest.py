@@ -69,7 +69,7 @@ def read_documents(text: str, shown: str) -> list[Document]:
             continue
         if not isinstance(document.value, dict):
             mark = document.mark
-            raise UsageError(f"{shown}:{mark.line}:{mark.column} does not hold an object.")
+            raise UsageError(f"{shown}:{mark.line}:{mark.column} is not an object.")
         found.append(Document(document.value, shown, document.mark))
     return found
 
@@ -167,7 +167,7 @@ def _checked_spec(document: Document) -> JsonObject:
         lines = (f"  {document.at(path)}: {path}: {text}" for path, text in problems)
         raise UsageError(
             "\n".join((f"{document.shown} is not a valid Workload:", *lines)),
-            "Nothing was sent. Correct the file and run this again.",
+            "Nothing was sent. Correct the file and run the command again.",
             field=problems[0][0],
         )
     spec: JsonObject = checked["spec"]
@@ -187,7 +187,9 @@ def _metadata(document: Document) -> JsonObject:
     if not is_workload_name(metadata["name"]):
         where, name = document.at("metadata.name"), metadata["name"]
         raise UsageError(
-            f"{where}: {name!r} cannot be the name of a workload.", NAME_RULE, field="metadata.name"
+            f"{where}: {name!r} is not a valid name of a workload.",
+            NAME_RULE,
+            field="metadata.name",
         )
     known = (*_WRITABLE_METADATA, *_SERVER_METADATA)
     for key in metadata:

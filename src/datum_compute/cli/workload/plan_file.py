@@ -87,7 +87,7 @@ def _edit(session: Session, entry: JsonObject) -> Edit:
             raise ConflictError(
                 f"Workload {entry['workload']!r} has changed since the plan was made; "
                 "nothing was written.",
-                "Make a new plan with --plan-out.",
+                "Create a new plan with --plan-out.",
             )
         metadata: JsonObject = (
             dict(observed["metadata"])
@@ -110,7 +110,7 @@ def _read_document(session: Session, path: str) -> JsonObject:
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise UsageError(f"{path} is not a plan of this command.", "Make one with --plan-out.")
+        raise UsageError(f"{path} is not a plan of this command.", "Create one with --plan-out.")
     place = (document["place"], document["namespace"])
     if place != (session.target_name, session.namespace):
         raise UsageError(f"The plan is for {document['place']}, not for {session.target_name}.")

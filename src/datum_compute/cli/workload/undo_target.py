@@ -49,8 +49,8 @@ def find_undo_target(
             return earlier
     part = only or "anything but the number of instances"
     raise UsageError(
-        f"No revision of workload {name!r} on record differs in {part}: nothing to go back to.",
-        f"See: {session.command('rollout', 'history', name)}",
+        f"No earlier revision of workload {name!r} differs in {part}.",
+        f"List the revisions: {session.command('rollout', 'history', name)}",
     )
 
 
