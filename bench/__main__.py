@@ -22,7 +22,7 @@ from bench import (
 )
 from bench.measurement import Measurement, keep, table
 from bench.processes import end_on_sigterm
-from datum_compute.telemetry.broken_pipe import quiet_when_unread
+from datum_compute.telemetry.broken_pipe import exit_on_broken_pipe
 
 BENCHES: dict[str, Callable[[], list[Measurement]]] = {
     "access": access.measure,
@@ -45,7 +45,7 @@ BENCHES: dict[str, Callable[[], list[Measurement]]] = {
 _BUILT_FIRST = ("kubernetes",)  # make kube-assets
 
 
-@quiet_when_unread
+@exit_on_broken_pipe
 def main() -> int:
     chosen = sys.argv[1:] or [name for name in BENCHES if name not in _BUILT_FIRST]
     unknown = [name for name in chosen if name not in BENCHES]

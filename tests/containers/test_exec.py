@@ -169,7 +169,7 @@ def test_a_user_without_access_is_disconnected_within_seconds_and_audited(
     admin.ask("DELETE", f"{bindings}/eve")
     _, said = process.communicate(timeout=10)
     assert process.returncode == 5, said
-    assert b"you may not be here any more: Forbidden" in said
+    assert b"you have no access to this instance any more: Forbidden" in said
     eventually(lambda: "sleep 4321" not in inside.processes(), "it was ended")
     again = eve.run("--", "ls")
     assert again.returncode == 5

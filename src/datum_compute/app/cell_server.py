@@ -76,7 +76,7 @@ from datum_compute.planes.planes import hub_label_scope
 from datum_compute.server.http.listen import bind_listener
 from datum_compute.server.options import AdmissionOptions
 from datum_compute.store.sqlite import SqliteJournal
-from datum_compute.telemetry.broken_pipe import quiet_when_unread
+from datum_compute.telemetry.broken_pipe import exit_on_broken_pipe
 from datum_compute.telemetry.context import Tracer
 
 _log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ _log = logging.getLogger(__name__)
 TOKENS_FILE = "tokens.json"
 
 
-@quiet_when_unread
+@exit_on_broken_pipe
 def main(arguments: Sequence[str] | None = None) -> int:
     settings = cell_settings(sys.argv[1:] if arguments is None else arguments)
     return run_process(

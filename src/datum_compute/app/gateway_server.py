@@ -41,7 +41,7 @@ from datum_compute.client.transport.interface import Transport
 from datum_compute.drivers.pods.queries import PodQueries
 from datum_compute.gateway.authorizer import Dispatch, RemoteGatewayAuthorizer
 from datum_compute.gateway.cells import CellEndpoint, CellEndpoints
-from datum_compute.gateway.gateway import Gateway, federated_space
+from datum_compute.gateway.gateway import Gateway, federation_namespace_of
 from datum_compute.server.access.audit import AuditEvent
 
 _log = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ async def open_gateway(settings: ManagerSettings, dependencies: GatewayDependenc
         endpoints,
         RemoteGatewayAuthorizer(clients, ports.unix_s, ports.elapsed_s, _log_audit_event),
         ports.unix_s,
-        _namespace_name if is_single_cluster else federated_space,
+        _namespace_name if is_single_cluster else federation_namespace_of,
     )
     if settings.controllers.management and not is_single_cluster:
         _connect_cells(dependencies, clients(HUB), endpoints)

@@ -79,14 +79,14 @@ from datum_compute.runtime.controller import Controller
 from datum_compute.server.access.client_certificates import IssuedCertificate, SigningRequest
 from datum_compute.server.options import AdmissionOptions
 from datum_compute.store.sqlite import SqliteJournal
-from datum_compute.telemetry.broken_pipe import quiet_when_unread
+from datum_compute.telemetry.broken_pipe import exit_on_broken_pipe
 from datum_compute.telemetry.context import Tracer
 
 DEFAULT_PROJECT = project_plane("default")
 DEFAULT_CELLS = tuple(cell_plane(city) for city in ("dfw", "iad", "lhr", "syd"))
 
 
-@quiet_when_unread
+@exit_on_broken_pipe
 def main(arguments: Sequence[str] | None = None) -> int:
     settings = local_settings(sys.argv[1:] if arguments is None else arguments)
     return run_process(

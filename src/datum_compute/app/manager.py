@@ -73,7 +73,7 @@ from datum_compute.runtime.leader_election import (
     lead_all,
 )
 from datum_compute.runtime.manager import Manager
-from datum_compute.telemetry.broken_pipe import quiet_when_unread
+from datum_compute.telemetry.broken_pipe import exit_on_broken_pipe
 from datum_compute.telemetry.context import Tracer
 from datum_compute.telemetry.logs import configure_logging
 
@@ -83,7 +83,7 @@ FINISH_RECONCILES_S, END_TASKS_S = 2.0, 2.5
 _log = logging.getLogger("datum_compute.manager")
 
 
-@quiet_when_unread
+@exit_on_broken_pipe
 def main(arguments: Sequence[str] | None = None) -> int:
     settings = manager_settings(sys.argv[1:] if arguments is None else arguments)
     configure_logging(settings.telemetry.log_level, settings.telemetry.log_format)

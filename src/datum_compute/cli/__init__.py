@@ -19,7 +19,7 @@ def main() -> int:
     """Run the console script. Return the exit code (table in ``errors.py``)."""
     from datum_compute.cli.entry import run
     from datum_compute.cli.environment import read_process_environment
-    from datum_compute.telemetry.broken_pipe import quiet_when_unread
+    from datum_compute.telemetry.broken_pipe import exit_on_broken_pipe
 
     environment, arguments = read_process_environment()
-    return quiet_when_unread(run)(arguments, environment)
+    return exit_on_broken_pipe(run)(arguments, environment)

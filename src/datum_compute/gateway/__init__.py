@@ -1,11 +1,10 @@
-"""The gateway: what instances say, use and run on request, for those who may in their project.
+"""Gateway: logs, usage, crash reports, commands and image checks of instances.
 
-It stands before the API server and takes the paths below ``/gateway`` of a project's plane, and of
-a cell's plane for the hub. ``gateway.py`` answers them, ``doorkeeper.py`` decides who may and
-keeps the trail, ``ways.py`` finds the cell, which is of this process or, by ``remote.py``, another
-one; ``talk.py`` is a command under way. Where API servers are others a manager serves it
-(``app/gateway_server.py``), and ``reviewing.py`` decides.
+Start with ``gateway.py``: it serves the paths below ``/gateway`` on the planes of projects, and on
+the planes of cells for the hub. ``authorizer.py`` checks access and writes the audit log,
+``cells.py`` finds the cell of an instance, in this process or in another one. If the planes are API
+servers of others, a manager serves the gateway (``app/gateway_server.py``).
 
-To add a question: a word in ``gateway.py``, a method of ``CellWay``, its rule in
-``planes/roles.py`` for people and for the hub on its cells.
+To add an operation: a path in ``gateway.py``, a method of ``CellEndpoint``, and a rule in
+``planes/roles.py`` for users and for the hub.
 """

@@ -1,8 +1,8 @@
-"""Who may ask the gateway what, and the trail of it.
+"""Access to the gateway, and its audit log.
 
-Asked by a SelfSubjectAccessReview with the caller's own credentials, so the same roles decide that
-decide about everything else. Refusals are kept in the audit log, and so is every command that is
-run in an instance, when it begins and when it ends.
+``LocalGatewayAuthorizer`` sends a SelfSubjectAccessReview with the credentials of the caller to the
+API server of the process, so that the same roles apply as for all other requests. The audit log
+contains denied requests, and start and end of each command in an instance.
 """
 
 from __future__ import annotations
@@ -43,29 +43,32 @@ Dispatch = Callable[[Request], Coroutine[Any, Any, Response]]
 
 IMAGE = "image"
 DRIVERS = "drivers"
-_ACCESS = ("authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews")
-_WHO = ("authentication.k8s.io/v1", "SelfSubjectReview", "selfsubjectreviews")
+_ACCESS_REVIEW = ("authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews")
+_USER_REVIEW = ("authentication.k8s.io/v1", "SelfSubjectReview", "selfsubjectreviews")
 _IMPERSONATE = "impersonate-"
-_CREDENTIALS = ("authorization", _IMPERSONATE)
+_CREDENTIAL_PREFIXES = ("authorization", _IMPERSONATE)
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayTarget:
-    """What is asked, of which instance."""
+    """The operation of a request and its instance. ``name`` is empty for a whole namespace."""
 
     plane: PlaneName
     namespace: str
     name: str
-    what: str
+    operation: str
 
     @property
     def verb(self) -> str:
-        return "create" if self.what in ("exec", IMAGE) else "get"
+        return "create" if self.operation in ("exec", IMAGE) else "get"
 
     @property
     def resource(self) -> str:
-        """About an image may ask who may deploy it: users workloads, the hub deployments."""
-        if self.what != IMAGE:
+        """The resource of the access check.
+
+        Image checks need ``create`` on workloads (project) or workloaddeployments (cell).
+        """
+        if self.operation != IMAGE:
             return INSTANCES
         return "workloads" if plane_role(self.plane) == "project" else "workloaddeployments"
 
@@ -75,21 +78,25 @@ class GatewayTarget:
 
     @property
     def subresource(self) -> str:
-        return "" if self.what in (IMAGE, DRIVERS) else self.what
+        return "" if self.operation in (IMAGE, DRIVERS) else self.operation
 
 
-class Keeper(Protocol):
-    """Of the door: ``LocalGatewayAuthorizer`` where the API server is of this process,
-    ``RemoteGatewayAuthorizer`` where it is another one."""
+class GatewayAuthorizer(Protocol):
+    """``LocalGatewayAuthorizer`` for the API server of this process, else
+    ``RemoteGatewayAuthorizer``."""
 
-    async def check(self, request: Request, about: GatewayTarget) -> str: ...
+    async def authorize(self, request: Request, target: GatewayTarget) -> str:
+        """Raise unless the caller has access. Return the id of the check for the audit log."""
+        ...
 
-    async def refused(self, request: Request, about: GatewayTarget, error: ApiError) -> None: ...
+    async def record_denial(
+        self, request: Request, target: GatewayTarget, error: ApiError
+    ) -> None: ...
 
-    async def note(
+    async def record(
         self,
         request: Request,
-        about: GatewayTarget,
+        target: GatewayTarget,
         *,
         code: int,
         reason: str,
@@ -98,18 +105,18 @@ class Keeper(Protocol):
     ) -> None: ...
 
 
-def forbidden(about: GatewayTarget, whom: str) -> Forbidden:
+def forbidden_error(target: GatewayTarget, user: str) -> Forbidden:
     return Forbidden(
-        f'{about.resource}.{GROUP} "{about.name}" is forbidden: {whom} cannot {about.verb} '
-        f'resource "{about.full_resource}" in the namespace "{about.namespace}"',
-        name=about.name,
+        f'{target.resource}.{GROUP} "{target.name}" is forbidden: {user} cannot {target.verb} '
+        f'resource "{target.full_resource}" in the namespace "{target.namespace}"',
+        name=target.name,
         group=GROUP,
-        kind=about.resource,
+        kind=target.resource,
     )
 
 
-def audit_event(
-    about: GatewayTarget,
+def build_audit_event(
+    target: GatewayTarget,
     user: str,
     now_s: float,
     since_s: float | None,
@@ -118,19 +125,19 @@ def audit_event(
     reason: str,
     request_id: str,
 ) -> AuditEvent:
-    """Names are cut: whoever asks may have put anything into them."""
+    """Names are shortened: they come from the request and can be of any length."""
     return AuditEvent(
         time_s=now_s if since_s is None else since_s,
         request_id=request_id,
         user=user,
         impersonated_user="",
-        plane=about.plane,
-        verb=about.verb,
+        plane=target.plane,
+        verb=target.verb,
         group=GROUP,
-        resource=about.resource,
-        subresource=about.subresource,
-        namespace=about.namespace[:253],
-        name=about.name[:253],
+        resource=target.resource,
+        subresource=target.subresource,
+        namespace=target.namespace[:253],
+        name=target.name[:253],
         path="",
         code=code,
         reason=reason,
@@ -140,58 +147,59 @@ def audit_event(
 
 @dataclass(frozen=True, slots=True)
 class LocalGatewayAuthorizer:
-    """``inner`` is the API server, which knows the callers and their roles."""
+    """``api_server`` authenticates the callers and has their roles."""
 
-    inner: Dispatch
+    api_server: Dispatch
     unix_s: Callable[[], float]
     audit: AuditSink
 
-    async def check(self, request: Request, about: GatewayTarget) -> str:
-        """Raises if the caller may not; the id of the question for the trail."""
+    async def authorize(self, request: Request, target: GatewayTarget) -> str:
         attributes = {
             "group": GROUP,
-            "resource": about.resource,
-            "subresource": about.subresource,
-            "verb": about.verb,
-            "namespace": about.namespace,
-            "name": about.name,
+            "resource": target.resource,
+            "subresource": target.subresource,
+            "verb": target.verb,
+            "namespace": target.namespace,
+            "name": target.name,
         }
         spec: JsonObject = {"resourceAttributes": attributes}
-        answer, found = await self._review(request, about.plane, _ACCESS, spec)
+        response, found = await self._review(request, target.plane, _ACCESS_REVIEW, spec)
         if not found.get("status", {}).get("allowed"):
-            raise forbidden(about, "you")
-        return answer.headers.get(REQUEST_ID_HEADER, "")
+            raise forbidden_error(target, "you")
+        return response.headers.get(REQUEST_ID_HEADER, "")
 
-    async def refused(self, request: Request, about: GatewayTarget, error: ApiError) -> None:
-        """Whoever was turned away by us; who has no name is in the trail of the server already."""
+    async def record_denial(self, request: Request, target: GatewayTarget, error: ApiError) -> None:
+        """Record a 403. The API server has recorded a 401 already."""
         if isinstance(error, Forbidden):
-            await self.note(request, about, code=error.code, reason=error.reason)
+            await self.record(request, target, code=error.code, reason=error.reason)
 
-    async def note(
+    async def record(
         self,
         request: Request,
-        about: GatewayTarget,
+        target: GatewayTarget,
         *,
         code: int,
         reason: str,
         request_id: str = "",
         since_s: float | None = None,
     ) -> None:
-        """One line of the trail."""
+        """Write one event to the audit log."""
         now_s = self.unix_s()
-        plain = {n: v for n, v in request.headers.items() if not n.startswith(_IMPERSONATE)}
-        behind = await self._name(request, plain, about.plane)
-        user = await self._name(request, request.headers, about.plane)
-        event = audit_event(
-            about, behind, now_s, since_s, code=code, reason=reason, request_id=request_id
+        headers = {n: v for n, v in request.headers.items() if not n.startswith(_IMPERSONATE)}
+        authenticated = await self._user_name(request, headers, target.plane)
+        user = await self._user_name(request, request.headers, target.plane)
+        event = build_audit_event(
+            target, authenticated, now_s, since_s, code=code, reason=reason, request_id=request_id
         )
-        self.audit(replace(event, impersonated_user=user if user != behind else ""))
+        self.audit(replace(event, impersonated_user=user if user != authenticated else ""))
 
-    async def _name(self, request: Request, headers: Mapping[str, str], plane: PlaneName) -> str:
-        """Whom the server takes the caller for; empty if for nobody any more."""
-        asked = Request("POST", "/", headers=headers, certificate_pem=request.certificate_pem)
+    async def _user_name(
+        self, request: Request, headers: Mapping[str, str], plane: PlaneName
+    ) -> str:
+        """Return the name of the user, or an empty string if authentication fails by now."""
+        request = Request("POST", "/", headers=headers, certificate_pem=request.certificate_pem)
         try:
-            _, found = await self._review(asked, plane, _WHO, {})
+            _, found = await self._review(request, plane, _USER_REVIEW, {})
         except ApiError:
             return ""
         name: str = found.get("status", {}).get("userInfo", {}).get("username", "")
@@ -201,9 +209,9 @@ class LocalGatewayAuthorizer:
         self, request: Request, plane: PlaneName, kind: tuple[str, str, str], spec: JsonObject
     ) -> tuple[Response, JsonObject]:
         version, name, plural = kind
-        headers = {n: v for n, v in request.headers.items() if n.startswith(_CREDENTIALS)}
+        headers = {n: v for n, v in request.headers.items() if n.startswith(_CREDENTIAL_PREFIXES)}
         body: JsonObject = {"apiVersion": version, "kind": name}
-        answer = await self.inner(
+        response = await self.api_server(
             Request(
                 "POST",
                 f"{path_prefix(plane)}/apis/{version}/{plural}",
@@ -213,25 +221,25 @@ class LocalGatewayAuthorizer:
                 peer=request.peer,
             )
         )
-        found = decode(answer.body)
-        if answer.status >= 400:
-            raise from_status(answer.status, found)
-        return answer, found
+        found = decode(response.body)
+        if response.status >= 400:
+            raise from_status(response.status, found)
+        return response, found
 
 
-# --- Who may ask the gateway of a manager: asked of the API server of the plane that is meant
-# Whose token the caller brings is a TokenReview, what that user may do a SubjectAccessReview, both
-# made by the manager's own account, so the roles of that plane decide. A yes holds for ``HOLDS_S``,
-# since readers of logs and those who watch over commands ask again and again; a no is never kept. A
-# caller is known by a bearer token only, and acts as nobody else. The trail goes to the log of the
-# process, which is what clusters collect.
+# --- The gateway of a manager: the API server of each plane decides
+# A TokenReview authenticates the token of the caller, and a SubjectAccessReview authorizes the
+# user. The account of the manager creates both. Permissions are cached for ``ALLOWED_CACHE_S``,
+# because log readers and running commands repeat their checks; denials are not cached. Only bearer
+# tokens are supported, and no impersonation. The audit log is the log of the process, which
+# clusters collect.
 
 
-HOLDS_S = 10.0
-_KEPT_MAX = 1000
+ALLOWED_CACHE_S = 10.0
+_CACHED_MAX = 1000
 _BEARER = "bearer "
 
-_Question = tuple[str, GatewayTarget]  # digest of a token, and what it is for
+_CacheKey = tuple[str, GatewayTarget]  # digest of a token, and the target
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,56 +252,57 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class RemoteGatewayAuthorizer:
-    """``client_of`` is the manager on a plane; ``elapsed_s`` a clock that only goes forward."""
+    """``client_of`` returns the client of the manager for a plane. ``elapsed_s`` is monotonic."""
 
     client_of: Callable[[PlaneName], Client]
     unix_s: Callable[[], float]
     elapsed_s: Callable[[], float]
     audit: AuditSink
-    _allowed: dict[_Question, tuple[float, Caller]] = field(default_factory=dict)
+    _allowed: dict[_CacheKey, tuple[float, Caller]] = field(default_factory=dict)
 
-    async def check(self, request: Request, about: GatewayTarget) -> str:
-        """Raises if the caller may not; there is no id for the trail."""
-        token = _token(request)
-        question = _question(token, about)
-        until_s, known = self._allowed.get(question, (0.0, None))
-        is_current = known is not None and self.elapsed_s() < until_s
-        caller = known if is_current and known else await self._caller(token, about.plane)
+    async def authorize(self, request: Request, target: GatewayTarget) -> str:
+        token = _bearer_token(request)
+        key = _cache_key(token, target)
+        until_s, cached = self._allowed.get(key, (0.0, None))
+        is_current = cached is not None and self.elapsed_s() < until_s
+        caller = cached if is_current and cached else await self._authenticate(token, target.plane)
         if request.peer is not None:
             request.peer.identify(caller.name, reserved=False)
         if is_current:
             return ""
-        await self._ask(caller, about)
-        self._allowed.pop(question, None)
-        while len(self._allowed) >= _KEPT_MAX:
+        await self._review_access(caller, target)
+        self._allowed.pop(key, None)
+        while len(self._allowed) >= _CACHED_MAX:
             del self._allowed[next(iter(self._allowed))]
-        self._allowed[question] = (self.elapsed_s() + HOLDS_S, caller)
+        self._allowed[key] = (self.elapsed_s() + ALLOWED_CACHE_S, caller)
         return ""
 
-    async def refused(self, request: Request, about: GatewayTarget, error: ApiError) -> None:
-        """Of whom nobody knows it is not asked again who that is."""
+    async def record_denial(self, request: Request, target: GatewayTarget, error: ApiError) -> None:
+        """Record a 401 without a user name, and without another TokenReview."""
         if isinstance(error, Forbidden):
-            await self.note(request, about, code=error.code, reason=error.reason)
+            await self.record(request, target, code=error.code, reason=error.reason)
         elif isinstance(error, Unauthorized):
-            self._keep(about, "", code=error.code, reason=error.reason)
+            self._write_event(target, "", code=error.code, reason=error.reason)
 
-    async def note(
+    async def record(
         self,
         request: Request,
-        about: GatewayTarget,
+        target: GatewayTarget,
         *,
         code: int,
         reason: str,
         request_id: str = "",
         since_s: float | None = None,
     ) -> None:
-        """One line of the trail."""
-        name = await self._name(request, about)
-        self._keep(about, name, code=code, reason=reason, request_id=request_id, since_s=since_s)
+        """Write one event to the audit log."""
+        name = await self._user_name(request, target)
+        self._write_event(
+            target, name, code=code, reason=reason, request_id=request_id, since_s=since_s
+        )
 
-    def _keep(
+    def _write_event(
         self,
-        about: GatewayTarget,
+        target: GatewayTarget,
         name: str,
         *,
         code: int,
@@ -301,26 +310,29 @@ class RemoteGatewayAuthorizer:
         request_id: str = "",
         since_s: float | None = None,
     ) -> None:
-        event = audit_event(
-            about, name, self.unix_s(), since_s, code=code, reason=reason, request_id=request_id
+        event = build_audit_event(
+            target, name, self.unix_s(), since_s, code=code, reason=reason, request_id=request_id
         )
         self.audit(event)
 
-    async def _name(self, request: Request, about: GatewayTarget) -> str:
-        """Who was let in is known, whatever has become of the token or of the API server since."""
+    async def _user_name(self, request: Request, target: GatewayTarget) -> str:
+        """Return the name of the user, also if the token or the API server does not work by now.
+
+        Users who were authorized are cached.
+        """
         try:
-            token = _token(request)
-            _, known = self._allowed.get(_question(token, about), (0.0, None))
-            return (known or await self._caller(token, about.plane)).name
+            token = _bearer_token(request)
+            _, cached = self._allowed.get(_cache_key(token, target), (0.0, None))
+            return (cached or await self._authenticate(token, target.plane)).name
         except (ApiError, Unreachable):
             return ""
 
-    async def _caller(self, token: str, plane: PlaneName) -> Caller:
-        asked = TokenReview(spec=TokenReviewSpec(token=token))
-        with _as_the_gateway():
-            answered = (await self.client_of(plane).create(TOKEN_REVIEW, asked)).status
-        user = answered.get("user", {})
-        if not answered.get("authenticated") or not user.get("username"):
+    async def _authenticate(self, token: str, plane: PlaneName) -> Caller:
+        review = TokenReview(spec=TokenReviewSpec(token=token))
+        with _map_own_denials():
+            status = (await self.client_of(plane).create(TOKEN_REVIEW, review)).status
+        user = status.get("user", {})
+        if not status.get("authenticated") or not user.get("username"):
             raise Unauthorized("the API server of the plane does not know this token")
         extra = user.get("extra") or {}
         return Caller(
@@ -330,52 +342,52 @@ class RemoteGatewayAuthorizer:
             extra=tuple((key, tuple(values)) for key, values in extra.items()),
         )
 
-    async def _ask(self, caller: Caller, about: GatewayTarget) -> None:
+    async def _review_access(self, caller: Caller, target: GatewayTarget) -> None:
         spec = AccessSpec(
             resource_attributes=ResourceAttributes(
-                namespace=about.namespace,
-                verb=about.verb,
+                namespace=target.namespace,
+                verb=target.verb,
                 group=GROUP,
-                resource=about.resource,
-                subresource=about.subresource,
-                name=about.name,
+                resource=target.resource,
+                subresource=target.subresource,
+                name=target.name,
             ),
             user=caller.name,
             uid=caller.uid,
             groups=list(caller.groups),
             extra={key: list(values) for key, values in caller.extra},
         )
-        asked = SubjectAccessReview(spec=spec)
-        with _as_the_gateway():
-            answered = await self.client_of(about.plane).create(SUBJECT_ACCESS_REVIEW, asked)
-        if not answered.status.get("allowed"):
-            raise forbidden(about, caller.name)
+        review = SubjectAccessReview(spec=spec)
+        with _map_own_denials():
+            reviewed = await self.client_of(target.plane).create(SUBJECT_ACCESS_REVIEW, review)
+        if not reviewed.status.get("allowed"):
+            raise forbidden_error(target, caller.name)
 
 
 @contextmanager
-def _as_the_gateway() -> Iterator[None]:
-    """What is refused to the gateway itself is not the caller's fault."""
+def _map_own_denials() -> Iterator[None]:
+    """Raise ServiceUnavailable if the gateway itself lacks a permission."""
     try:
         yield
     except (Forbidden, Unauthorized) as error:
-        why = f"the gateway may not ask who you are, or what you may: {error.message}"
+        why = f"the gateway may not create the reviews that check your access: {error.message}"
         raise ServiceUnavailable(why) from error
 
 
-def _question(token: str, about: GatewayTarget) -> _Question:
-    return hashlib.sha256(token.encode()).hexdigest(), about
+def _cache_key(token: str, target: GatewayTarget) -> _CacheKey:
+    return hashlib.sha256(token.encode()).hexdigest(), target
 
 
-def _token(request: Request) -> str:
+def _bearer_token(request: Request) -> str:
     if any(name.startswith(_IMPERSONATE) for name in request.headers):
         raise Forbidden(
             "this gateway does not support impersonation; remove the Impersonate-* headers",
             group=GROUP,
             kind=INSTANCES,
         )
-    said = request.headers.get("authorization", "")
-    if not said.lower().startswith(_BEARER) or not said[len(_BEARER) :].strip():
+    header = request.headers.get("authorization", "")
+    if not header.lower().startswith(_BEARER) or not header[len(_BEARER) :].strip():
         raise Unauthorized(
-            "this gateway knows callers by a bearer token: client certificates are for API servers"
+            "this gateway needs a bearer token; it does not support client certificates"
         )
-    return said[len(_BEARER) :].strip()
+    return header[len(_BEARER) :].strip()

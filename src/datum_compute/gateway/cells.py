@@ -1,4 +1,4 @@
-"""A cell of another process, asked over the connection by which the hub works with it."""
+"""Cells that serve the gateway: of this process, or of another one through its own gateway."""
 
 from __future__ import annotations
 
@@ -39,29 +39,29 @@ from datum_compute.drivers.queries import (
 
 
 class RemoteCell:
-    """``client`` is that of the cell's plane, as the hub."""
+    """A cell of another process. ``client`` is a client of the hub for the plane of the cell."""
 
     def __init__(self, cell: str, client: Client) -> None:
         self._cell = cell
         self._client = client
 
-    async def log_page(self, server: str, wish: LogQuery) -> LogPage:
-        query = {
-            "container": wish.container,
-            "tail": str(wish.tail),
-            "since": str(wish.since_s),
-            "previous": "true" if wish.previous else "",
-            "cursor": encode(to_json(dict(wish.cursor))).decode() if wish.cursor else "",
+    async def log_page(self, server: str, query: LogQuery) -> LogPage:
+        parameters = {
+            "container": query.container,
+            "tail": str(query.tail),
+            "since": str(query.since_s),
+            "previous": "true" if query.previous else "",
+            "cursor": encode(to_json(dict(query.cursor))).decode() if query.cursor else "",
         }
-        found = await self._asked(server, "log", {k: v for k, v in query.items() if v})
+        found = await self._get(server, "log", {k: v for k, v in parameters.items() if v})
         return from_json(found, LogPage) if found is not None else LogPage(lines=[], cursor={})
 
     async def usage(self, server: str) -> Usage | None:
-        found = await self._asked(server, "usage")
+        found = await self._get(server, "usage")
         return from_json(found, Usage) if found is not None else None
 
     async def crashes(self, server: str) -> list[CrashReport]:
-        found = await self._asked(server, "crashes")
+        found = await self._get(server, "crashes")
         return from_json(found, CrashReportList).items if found is not None else []
 
     async def check_image(
@@ -70,48 +70,49 @@ class RemoteCell:
         configs = [base64.b64encode(config).decode() for config in pull_configs]
         body = {"image": image, "policy": policy, "configs": configs}
         try:
-            return from_json(await self._client.tell(images_path("default"), body), ImageCheck)
+            found = await self._client.tell(images_path("default"), body)
         except Unreachable as error:
-            raise self._silent(error) from error
+            raise self._unreachable_error(error) from error
+        return from_json(found, ImageCheck)
 
     async def driver(self) -> DriverReport:
         try:
-            told = await self._client.ask(drivers_path("default"))
+            found = await self._client.ask(drivers_path("default"))
         except Unreachable as error:
-            raise self._silent(error) from error
-        return from_json(told["items"][0], DriverReport)
+            raise self._unreachable_error(error) from error
+        return from_json(found["items"][0], DriverReport)
 
-    async def execute(self, server: str, wish: ExecRequest) -> RemoteExecution | None:
+    async def execute(self, server: str, request: ExecRequest) -> RemoteExecution | None:
         try:
             path = _path(server, "exec")
-            socket = await self._client.websocket(path, PROTOCOL, exec_query(wish))
+            socket = await self._client.websocket(path, PROTOCOL, exec_query(request))
         except Unreachable as error:
-            raise self._silent(error) from error
+            raise self._unreachable_error(error) from error
         except NotFound as error:
             if has_gateway_reason(error, GatewayReason.INSTANCE_NOT_RUNNING):
                 return None
             raise
         return RemoteExecution(socket)
 
-    async def _asked(
-        self, server: str, what: str, query: Mapping[str, str] | None = None
+    async def _get(
+        self, server: str, operation: str, parameters: Mapping[str, str] | None = None
     ) -> JsonObject | None:
-        """None if the cell knows nothing of it, or has machines that say nothing."""
+        """Return None if the cell does not run the server, or simulates it."""
         try:
-            return await self._client.ask(_path(server, what), query)
+            return await self._client.ask(_path(server, operation), parameters)
         except Unreachable as error:
-            raise self._silent(error) from error
+            raise self._unreachable_error(error) from error
         except NotFound as error:
             if has_gateway_reason(error, GatewayReason.INSTANCE_NOT_RUNNING):
                 return None
             raise
 
-    def _silent(self, error: Unreachable) -> TransientError:
+    def _unreachable_error(self, error: Unreachable) -> TransientError:
         return TransientError(f"cell {self._cell} does not answer: {error}")
 
 
 class RemoteExecution:
-    """The ``ExecSession`` of another process: its messages are handed on as they are."""
+    """An ``ExecSession`` of another process. Forwards messages unchanged."""
 
     def __init__(self, socket: WebSocket) -> None:
         self._socket = socket
@@ -130,29 +131,31 @@ class RemoteExecution:
         await self._socket.close()
 
 
-def exec_query(wish: ExecRequest) -> dict[str, str]:
-    query = {
-        "command": encode(wish.command).decode(),
-        "container": wish.container,
-        "stdin": "true" if wish.stdin else "",
-        "tty": "true" if wish.tty else "",
+def exec_query(request: ExecRequest) -> dict[str, str]:
+    parameters = {
+        "command": encode(request.command).decode(),
+        "container": request.container,
+        "stdin": "true" if request.stdin else "",
+        "tty": "true" if request.tty else "",
     }
-    return {name: value for name, value in query.items() if value}
+    return {name: value for name, value in parameters.items() if value}
 
 
-def _path(server: str, what: str) -> str:
+def _path(server: str, operation: str) -> str:
     namespace, _, name = server.partition("/")
-    return instance_path(namespace, name, what)
+    return instance_path(namespace, name, operation)
 
 
-# --- The cells that can be asked about their instances, and which of them to ask
+# --- All cells
 
 
 class CellEndpoint(Protocol):
-    """A cell, of this process or of another. ``server`` is ``namespace/name`` on its plane; the
-    answer is None, or a page without a cursor, if the cell knows nothing of it."""
+    """A cell of this or another process. ``server`` is ``namespace/name`` on its plane.
 
-    async def log_page(self, server: str, wish: LogQuery) -> LogPage: ...
+    If the cell does not run the server, the result is None, or a page without a cursor.
+    """
+
+    async def log_page(self, server: str, query: LogQuery) -> LogPage: ...
 
     async def usage(self, server: str) -> Usage | None: ...
 
@@ -162,67 +165,69 @@ class CellEndpoint(Protocol):
         self, image: str, policy: str, pull_configs: Sequence[bytes]
     ) -> ImageCheck: ...
 
-    async def execute(self, server: str, wish: ExecRequest) -> ExecSession | None: ...
+    async def execute(self, server: str, request: ExecRequest) -> ExecSession | None: ...
 
     async def driver(self) -> DriverReport: ...
 
 
 class CellEndpoints:
-    """Those of this process from the start; others come and go with their membership. ``silent``
-    are cells of this process whose machines are simulated; ``why`` is how the driver of this
-    process was chosen."""
+    """All cells by plane. Cells of other processes are added and removed with their membership.
+
+    ``simulated`` are cells of this process with simulated machines. ``choice_reason`` is why this
+    process uses its driver.
+    """
 
     def __init__(
         self,
-        inside: Mapping[PlaneName, CellEndpoint],
-        silent: Collection[PlaneName] = (),
-        why: str = "",
+        local: Mapping[PlaneName, CellEndpoint],
+        simulated: Collection[PlaneName] = (),
+        choice_reason: str = "",
     ) -> None:
-        self._ways: dict[PlaneName, CellEndpoint] = dict(inside)
-        self._inside = frozenset(inside)
-        self._silent = silent
-        self._why = why
+        self._endpoints: dict[PlaneName, CellEndpoint] = dict(local)
+        self._local = frozenset(local)
+        self._simulated = simulated
+        self._choice_reason = choice_reason
 
-    def add(self, plane: PlaneName, way: CellEndpoint) -> None:
-        self._ways[plane] = way
+    def add(self, plane: PlaneName, endpoint: CellEndpoint) -> None:
+        self._endpoints[plane] = endpoint
 
     def remove(self, plane: PlaneName) -> None:
-        self._ways.pop(plane, None)
+        self._endpoints.pop(plane, None)
 
-    def knows(self, plane: PlaneName) -> bool:
-        """Whether there is such a cell, even one that only pretends."""
-        return plane in self._ways or plane in self._silent
+    def has_cell(self, plane: PlaneName) -> bool:
+        """Return True if the cell exists, also if it is simulated."""
+        return plane in self._endpoints or plane in self._simulated
 
     def planes(self) -> list[PlaneName]:
-        """Every cell there is, in order."""
-        return sorted({*self._ways, *self._silent})
+        """Return the planes of all cells, sorted."""
+        return sorted({*self._endpoints, *self._simulated})
 
-    async def driver(self, plane: PlaneName) -> DriverReport:
-        """What runs its instances; of this process it is known why."""
-        if plane in self._silent:
-            return replace(SIMULATED, why=self._why)
-        (way,) = self.to(plane)
-        told = await way.driver()
-        return replace(told, why=self._why) if plane in self._inside else told
+    async def read_driver(self, plane: PlaneName) -> DriverReport:
+        """Return the driver of a cell. For a cell of this process, add why it was chosen."""
+        if plane in self._simulated:
+            return replace(SIMULATED, why=self._choice_reason)
+        (endpoint,) = self.select(plane)
+        report = await endpoint.driver()
+        return replace(report, why=self._choice_reason) if plane in self._local else report
 
-    def to(self, plane: PlaneName | None) -> list[CellEndpoint]:
-        """That of the plane; all of them, in order, if nobody knows which it is."""
-        if plane is None and self._ways:
-            return [self._ways[known] for known in sorted(self._ways)]
-        if plane is None or plane in self._silent:
+    def select(self, plane: PlaneName | None) -> list[CellEndpoint]:
+        """Return the endpoint of a cell, or all of them if the cell is unknown."""
+        if plane is None and self._endpoints:
+            return [self._endpoints[known] for known in sorted(self._endpoints)]
+        if plane is None or plane in self._simulated:
             raise gateway_not_found(GatewayReason.INSTANCES_SIMULATED)
-        if plane not in self._ways:
+        if plane not in self._endpoints:
             raise ServiceUnavailable(f"{plane} cannot be reached now; try again")
-        return [self._ways[plane]]
+        return [self._endpoints[plane]]
 
 
-# --- What runs the instances of each cell, and whether its engine answers
-# Who may read instances may ask: that none of them starts is told there, and the reason here. A
-# cell that does not answer has a row all the same.
+# --- The driver of each cell, and the state of its engine
+# Users who can read instances can read this: the engine can be the reason why an instance does not
+# start. A cell that does not respond is listed as well.
 
 
-# Longer than a driver waits for its engine, and shorter than clients wait.
-ANSWER_S = 15.0
+# Longer than the timeout of a driver for its engine, and shorter than that of clients.
+DRIVER_TIMEOUT_S = 15.0
 
 
 class CellDriver(DriverReport, frozen=True, kw_only=True, omit_defaults=False):
@@ -233,28 +238,28 @@ class CellDrivers(ApiStruct, frozen=True, kw_only=True):
     items: list[CellDriver]
 
 
-async def read_drivers(ways: CellEndpoints, plane: PlaneName) -> CellDrivers:
-    """Of the cell that is asked; on a project of all of them."""
-    asked = [plane] if plane_role(plane) == "cell" else ways.planes()
-    found = await asyncio.gather(*(_driver(ways, cell) for cell in asked))
+async def read_drivers(endpoints: CellEndpoints, plane: PlaneName) -> CellDrivers:
+    """Return the driver of one cell, or of all cells for the plane of a project."""
+    cells = [plane] if plane_role(plane) == "cell" else endpoints.planes()
+    found = await asyncio.gather(*(_read_driver(endpoints, cell) for cell in cells))
     return CellDrivers(items=list(found))
 
 
-async def _driver(ways: CellEndpoints, plane: PlaneName) -> CellDriver:
+async def _read_driver(endpoints: CellEndpoints, plane: PlaneName) -> CellDriver:
     try:
-        async with asyncio.timeout(ANSWER_S):
-            told = await ways.driver(plane)
+        async with asyncio.timeout(DRIVER_TIMEOUT_S):
+            report = await endpoints.read_driver(plane)
     except TimeoutError:
-        words = f"cell {member_name(plane)} does not answer within {ANSWER_S:.0f} s"
-        told = DriverReport(driver="unknown", answers=False, words=words)
+        words = f"cell {member_name(plane)} does not answer within {DRIVER_TIMEOUT_S:.0f} s"
+        report = DriverReport(driver="unknown", answers=False, words=words)
     except (ApiError, DriverError) as error:
-        told = DriverReport(driver="unknown", answers=False, words=str(error))
+        report = DriverReport(driver="unknown", answers=False, words=str(error))
     return CellDriver(
         cell=member_name(plane),
-        driver=told.driver,
-        why=told.why,
-        engine=PurePosixPath(told.engine).name,  # its folder is a path on the host
-        answers=told.answers,
-        words=told.words,
-        without_init=told.without_init,
+        driver=report.driver,
+        why=report.why,
+        engine=PurePosixPath(report.engine).name,  # without the directory, which is on the host
+        answers=report.answers,
+        words=report.words,
+        without_init=report.without_init,
     )

@@ -1,8 +1,8 @@
-"""A command under way: messages between a client's websocket and the session of a cell.
+"""Exec session: forwards messages between the websocket of a client and the session of a cell.
 
-It ends when the command does, when the client goes, when the port stops, or when the caller would
-no longer be let in: that is asked again every ``AGAIN_S``, with the same credentials. Who cannot be
-asked for a while takes nobody's right away.
+It ends when the command ends, the client disconnects, the port stops, or the caller loses access.
+Access is checked every ``ACCESS_CHECK_S`` with the same credentials. If the check gets no response,
+the session continues for ``ACCESS_CHECK_TIMEOUT_S``.
 """
 
 from __future__ import annotations
@@ -17,45 +17,44 @@ from datum_compute.client.transport.websocket import FAILED, GOING_AWAY, NORMAL,
 from datum_compute.drivers.driver import DriverError
 from datum_compute.drivers.queries import ExecSession
 
-AGAIN_S = 1.0
-# For so long a command goes on without an answer to that.
-UNANSWERED_S = 30.0
+ACCESS_CHECK_S = 1.0
+ACCESS_CHECK_TIMEOUT_S = 30.0
 PING_S = 20.0
-# A client that says nothing at all for so long, not even to a ping, is gone.
-SILENCE_S = 300.0
+# A client that sends nothing for this long, not even a pong, is disconnected.
+CLIENT_TIMEOUT_S = 300.0
 
 _log = logging.getLogger(__name__)
 
 
 async def relay_exec(
-    socket: WebSocket, session: ExecSession, still_allowed: Callable[[], Awaitable[None]]
+    socket: WebSocket, session: ExecSession, check_access: Callable[[], Awaitable[None]]
 ) -> str:
-    """Until it ends; why it did, in a word for the trail."""
+    """Forward messages until the session ends. Return the reason for the audit log."""
     sizes: asyncio.Queue[bytes] = asyncio.Queue()
     parts = (
-        _inward(socket, session, sizes),
-        _resize(session, sizes),
-        _outward(socket, session),
-        _watch(socket, still_allowed),
+        _forward_input(socket, session, sizes),
+        _forward_resizes(session, sizes),
+        _forward_output(socket, session),
+        _monitor(socket, check_access),
     )
     tasks = [asyncio.create_task(part) for part in parts]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        ended = next(task for task in tasks if task.done())
-        code, words = ended.result()
+        done = next(task for task in tasks if task.done())
+        code, message = done.result()
     except Exception:
         _log.exception("a command in an instance failed")
-        code, words = FAILED, "the gateway failed; its log says why"
+        code, message = FAILED, "the gateway failed; its log has details"
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.shield(asyncio.ensure_future(session.aclose()))
-    await socket.close(code, words)
+    await socket.close(code, message)
     return {NORMAL: "Ended", POLICY: "AccessTakenAway", FAILED: "Failed"}.get(code, "ClientGone")
 
 
-async def _inward(
+async def _forward_input(
     socket: WebSocket, session: ExecSession, sizes: asyncio.Queue[bytes]
 ) -> tuple[int, str]:
     while (message := await socket.receive()) is not None:
@@ -66,9 +65,12 @@ async def _inward(
     return GOING_AWAY, ""
 
 
-async def _resize(session: ExecSession, sizes: asyncio.Queue[bytes]) -> tuple[int, str]:
-    """Beside what is typed: an engine takes its time for it, or does not answer at all while the
-    process starts. Of many sizes only the last one counts."""
+async def _forward_resizes(session: ExecSession, sizes: asyncio.Queue[bytes]) -> tuple[int, str]:
+    """Forward the latest size of the terminal.
+
+    This is a task of its own, because an engine can take long to resize, or does not respond while
+    the process starts. Input must not wait for that.
+    """
     while True:
         message = await sizes.get()
         while not sizes.empty():
@@ -76,7 +78,7 @@ async def _resize(session: ExecSession, sizes: asyncio.Queue[bytes]) -> tuple[in
         await session.send(message)
 
 
-async def _outward(socket: WebSocket, session: ExecSession) -> tuple[int, str]:
+async def _forward_output(socket: WebSocket, session: ExecSession) -> tuple[int, str]:
     try:
         while (message := await session.receive()) is not None:
             await socket.send(message)
@@ -85,25 +87,27 @@ async def _outward(socket: WebSocket, session: ExecSession) -> tuple[int, str]:
     return NORMAL, ""
 
 
-async def _watch(
-    socket: WebSocket, still_allowed: Callable[[], Awaitable[None]]
+async def _monitor(
+    socket: WebSocket, check_access: Callable[[], Awaitable[None]]
 ) -> tuple[int, str]:
-    heard, silent_s, since_ping_s, unanswered_s = socket.heard, 0.0, 0.0, 0.0
+    """Check access, ping the client, and return when the session must end."""
+    reads, idle_s, since_ping_s, unchecked_s = socket.heard, 0.0, 0.0, 0.0
     while True:
-        await asyncio.sleep(AGAIN_S)
+        await asyncio.sleep(ACCESS_CHECK_S)
         try:
-            await still_allowed()
-            unanswered_s = 0.0
+            await check_access()
+            unchecked_s = 0.0
         except (Forbidden, NotFound, Unauthorized) as error:
-            return POLICY, f"you may not be here any more: {error.reason}"
+            return POLICY, f"you have no access to this instance any more: {error.reason}"
         except (ApiError, Unreachable):
-            unanswered_s += AGAIN_S
-            if unanswered_s >= UNANSWERED_S:
-                return FAILED, f"for {UNANSWERED_S:.0f} s nobody could say whether you may be here"
-        silent_s = 0.0 if socket.heard != heard else silent_s + AGAIN_S
-        heard, since_ping_s = socket.heard, since_ping_s + AGAIN_S
-        if silent_s >= SILENCE_S:
-            return GOING_AWAY, f"nothing was heard for {SILENCE_S:.0f} s"
+            unchecked_s += ACCESS_CHECK_S
+            if unchecked_s >= ACCESS_CHECK_TIMEOUT_S:
+                limit_s = f"{ACCESS_CHECK_TIMEOUT_S:.0f} s"
+                return FAILED, f"your access could not be checked for {limit_s}"
+        idle_s = 0.0 if socket.heard != reads else idle_s + ACCESS_CHECK_S
+        reads, since_ping_s = socket.heard, since_ping_s + ACCESS_CHECK_S
+        if idle_s >= CLIENT_TIMEOUT_S:
+            return GOING_AWAY, f"the client sent nothing for {CLIENT_TIMEOUT_S:.0f} s"
         if since_ping_s >= PING_S:
             since_ping_s = 0.0
             await socket.ping()

@@ -1,4 +1,4 @@
-"""Answers what people ask about instances, and what the hub asks its cells for them."""
+"""Serves the gateway: logs, usage, crash reports, commands, image checks, drivers."""
 
 from __future__ import annotations
 
@@ -58,177 +58,195 @@ from datum_compute.drivers.logs import (
     LogQuery,
 )
 from datum_compute.drivers.queries import CrashReportList, ExecSession, NoSuchContainer, NotRunning
-from datum_compute.gateway.authorizer import DRIVERS, IMAGE, Dispatch, GatewayTarget, Keeper
+from datum_compute.gateway.authorizer import (
+    DRIVERS,
+    IMAGE,
+    Dispatch,
+    GatewayAuthorizer,
+    GatewayTarget,
+)
 from datum_compute.gateway.cells import CellEndpoint, CellEndpoints, read_drivers
 from datum_compute.gateway.exec_session import relay_exec
-from datum_compute.gateway.image_check import ImageDesk, read_question
+from datum_compute.gateway.image_check import ImageChecker, decode_image_request
 from datum_compute.server.encoding.responses import error_response
 
 T = TypeVar("T")
 
 SESSIONS_MAX = 200
 LOG_READERS_MAX, PLANE_LOG_READERS_MAX = 64, 16
-_ASKED = re.compile(
+_INSTANCE_PATH = re.compile(
     r"/gateway/v1alpha/namespaces/([^/]+)/instances/([^/]+)/(log|usage|crashes|exec)"
 )
-_OF_NAMESPACE = re.compile(r"/gateway/v1alpha/namespaces/([^/]+)/(images|drivers)")
+_NAMESPACE_PATH = re.compile(r"/gateway/v1alpha/namespaces/([^/]+)/(images|drivers)")
 _PLANES = ("project", "cell")
-_YES = ("1", "true")
+_TRUE_VALUES = ("1", "true")
 
 _log = logging.getLogger(__name__)
 
 
-def federated_space(namespace: Namespace) -> str:
-    """Where what belongs to a namespace of a project is on its cells."""
+def federation_namespace_of(namespace: Namespace) -> str:
+    """Return the namespace on cells for a namespace of a project."""
     return federation_namespace(namespace.metadata.uid)
 
 
 class Gateway:
-    """``space_of`` a project's namespace is its name on cells."""
+    """Serves the paths of the gateway and forwards all other requests to the API server.
+
+    ``cell_namespace_of`` maps a namespace of a project to its namespace on cells.
+    """
 
     def __init__(
         self,
-        inner: Dispatch,
+        api_server: Dispatch,
         client_of: Callable[[PlaneName], Client],
-        ways: CellEndpoints,
-        doorkeeper: Keeper,
+        endpoints: CellEndpoints,
+        authorizer: GatewayAuthorizer,
         unix_s: Callable[[], float],
-        space_of: Callable[[Namespace], str] = federated_space,
+        cell_namespace_of: Callable[[Namespace], str] = federation_namespace_of,
     ) -> None:
-        self._inner = inner
+        self._api_server = api_server
         self._client_of = client_of
-        self._ways = ways
-        self._doorkeeper = doorkeeper
+        self._endpoints = endpoints
+        self._authorizer = authorizer
         self._unix_s = unix_s
-        self._space_of = space_of
+        self._cell_namespace_of = cell_namespace_of
         self._sessions = 0
         self._log_readers: Counter[PlaneName] = Counter()
-        self._images = ImageDesk(client_of, ways)
+        self._images = ImageChecker(client_of, endpoints)
 
     async def dispatch(self, request: Request) -> Response:
-        about = _about(request.path) if ROOT in request.path else None
-        if about is None:
-            return await self._inner(request)
-        answer = self._checked if about.what == IMAGE else self._answered
+        target = _parse_target(request.path) if ROOT in request.path else None
+        if target is None:
+            return await self._api_server(request)
+        handle = self._check_image if target.operation == IMAGE else self._handle
         try:
-            # The port drives requests without a task, and timeouts need one.
-            return await asyncio.create_task(answer(request, about))
+            # The HTTP server starts requests without a task, and timeouts need one.
+            return await asyncio.create_task(handle(request, target))
         except ApiError as error:
-            await self._doorkeeper.refused(request, about, error)
+            await self._authorizer.record_denial(request, target, error)
             return error_response(error)
         except Unreachable as error:
-            silent = ServiceUnavailable(f"{about.plane} does not answer: {error}")
-            return error_response(silent)
+            unavailable = ServiceUnavailable(f"{target.plane} does not answer: {error}")
+            return error_response(unavailable)
         except Exception:
             _log.exception("%s: the gateway failed", request.path)
-            failed = InternalError("the gateway failed; its log says why")
+            failed = InternalError("the gateway failed; its log has details")
             return error_response(failed)
 
-    async def _answered(self, request: Request, about: GatewayTarget) -> Response:
-        request_id = await self._doorkeeper.check(request, about)
+    async def _handle(self, request: Request, target: GatewayTarget) -> Response:
+        request_id = await self._authorizer.authorize(request, target)
         if request.method != "GET":
-            raise MethodNotAllowed("the gateway is asked with GET")
-        match about.what:
+            raise MethodNotAllowed("the gateway supports only GET")
+        match target.operation:
             case "log":
-                wish = self._log_wish(request.query)
-                with self._log_turn(about.plane):
-                    found: object = await self._asked(about, partial(_page, wish=wish))
+                query = self._parse_log_query(request.query)
+                read = partial(_read_log_page, query=query)
+                with self._limit_log_readers(target.plane):
+                    found: object = await self._query_cell(target, read)
                     return Response(200, encode(to_json(found)))
             case "usage":
-                found = await self._asked(about, _usage)
+                found = await self._query_cell(target, _read_usage)
             case "crashes":
-                found = await self._asked(about, _crashes)
+                found = await self._query_cell(target, _read_crashes)
             case "drivers":
-                found = await read_drivers(self._ways, about.plane)
+                found = await read_drivers(self._endpoints, target.plane)
             case _:
-                return await self._opened(request, about, request_id)
+                return await self._open_exec(request, target, request_id)
         return Response(200, encode(to_json(found)))
 
-    async def _checked(self, request: Request, about: GatewayTarget) -> Response:
-        await self._doorkeeper.check(request, about)
-        asked = read_question(request, about.plane)
+    async def _check_image(self, request: Request, target: GatewayTarget) -> Response:
+        await self._authorizer.authorize(request, target)
+        image_request = decode_image_request(request, target.plane)
         try:
-            verdict = await self._images.answer(about.plane, about.namespace, asked)
+            result = await self._images.check(target.plane, target.namespace, image_request)
         except DriverError as error:
             raise ServiceUnavailable(str(error)) from error
-        return Response(200, encode(to_json(verdict)))
+        return Response(200, encode(to_json(result)))
 
-    async def _asked(
-        self, about: GatewayTarget, ask: Callable[[list[CellEndpoint], str], Awaitable[T | None]]
+    async def _query_cell(
+        self, target: GatewayTarget, read: Callable[[list[CellEndpoint], str], Awaitable[T | None]]
     ) -> T:
-        """Of the cell that has, or had, the instance."""
-        ways, server = await self._found(about)
-        resource = f'{INSTANCES}.{GROUP} "{about.name}"'
+        """Query the cell that runs, or ran, the instance."""
+        endpoints, server = await self._find_cell(target)
+        resource = f'{INSTANCES}.{GROUP} "{target.name}"'
         try:
-            found = await ask(ways, server)
+            found = await read(endpoints, server)
         except NoSuchContainer as error:
             message = f"{resource}: {error}"
-            raise NotFound(message, name=about.name, group=GROUP, kind=INSTANCES) from error
+            raise NotFound(message, name=target.name, group=GROUP, kind=INSTANCES) from error
         except NotRunning as error:
             message = f"{resource}: {error}"
-            raise Conflict(message, name=about.name, group=GROUP, kind=INSTANCES) from error
+            raise Conflict(message, name=target.name, group=GROUP, kind=INSTANCES) from error
         except DriverError as error:
-            why = f"the {about.what} of {about.name} cannot be had now: {error}"
+            why = f"the {target.operation} of {target.name} cannot be had now: {error}"
             raise ServiceUnavailable(why) from error
         if found is None:
-            raise gateway_not_found(GatewayReason.INSTANCE_NOT_RUNNING, about.name)
+            raise gateway_not_found(GatewayReason.INSTANCE_NOT_RUNNING, target.name)
         return found
 
-    async def _found(self, about: GatewayTarget) -> tuple[list[CellEndpoint], str]:
-        """Whom to ask, and its Server's name; an instance has the same name on every plane."""
-        if plane_role(about.plane) == "cell":
-            return self._ways.to(about.plane), f"{about.namespace}/{about.name}"
-        client = self._client_of(about.plane)
-        namespace = await client.get(NAMESPACE, Ref("", about.namespace))
+    async def _find_cell(self, target: GatewayTarget) -> tuple[list[CellEndpoint], str]:
+        """Return the endpoints to query, and the namespace and name of the Server.
+
+        An instance has the same name on all planes.
+        """
+        if plane_role(target.plane) == "cell":
+            return self._endpoints.select(target.plane), f"{target.namespace}/{target.name}"
+        client = self._client_of(target.plane)
+        namespace = await client.get(NAMESPACE, Ref("", target.namespace))
         try:
-            instance = await client.get(INSTANCE, Ref(about.namespace, about.name))
+            instance = await client.get(INSTANCE, Ref(target.namespace, target.name))
             cell = instance.metadata.labels.get(CELL, "")
         except NotFound:
-            cell = ""  # gone, and may have left something to read
-        ways = self._ways.to(cell_plane(cell) if cell else None)
-        return ways, f"{self._space_of(namespace)}/{about.name}"
+            cell = ""  # deleted; cells can still have its logs and crash reports
+        endpoints = self._endpoints.select(cell_plane(cell) if cell else None)
+        return endpoints, f"{self._cell_namespace_of(namespace)}/{target.name}"
 
     # --- commands
 
-    async def _opened(self, request: Request, about: GatewayTarget, request_id: str) -> Response:
+    async def _open_exec(
+        self, request: Request, target: GatewayTarget, request_id: str
+    ) -> Response:
         headers = answer_headers(request, PROTOCOL)
-        wish = _exec_wish(request.query)
+        exec_request = _parse_exec_request(request.query)
         if self._sessions >= SESSIONS_MAX:
             why = f"{SESSIONS_MAX} commands run in instances already; try again later"
             raise TooManyRequests(why, retry_after_s=5)
         self._sessions += 1
         try:
-            session = await self._asked(about, partial(_execution, wish=wish))
-            noted = partial(self._doorkeeper.note, request, about, code=101, request_id=request_id)
-            await noted(reason="Begun")
+            start = partial(_start_command, request=exec_request)
+            session = await self._query_cell(target, start)
+            record = partial(
+                self._authorizer.record, request, target, code=101, request_id=request_id
+            )
+            await record(reason="Begun")
         except BaseException:
             self._sessions -= 1
             raise
-        check = partial(self._doorkeeper.check, request, about)
-        switched = partial(self._talk, session, check, noted)
+        authorize = partial(self._authorizer.authorize, request, target)
+        switched = partial(self._relay, session, authorize, record)
         return Response(101, headers=headers, switched=switched)
 
-    async def _talk(
+    async def _relay(
         self,
         session: ExecSession,
-        check: Callable[[], Coroutine[Any, Any, str]],
-        noted: Callable[..., Coroutine[Any, Any, None]],
+        authorize: Callable[[], Coroutine[Any, Any, str]],
+        record: Callable[..., Coroutine[Any, Any, None]],
         duplex: Duplex,
     ) -> None:
-        async def still_allowed() -> None:
-            await check()
+        async def check_access() -> None:
+            await authorize()
 
         since_s = self._unix_s()
         try:
-            reason = await relay_exec(WebSocket(duplex, of_server=True), session, still_allowed)
+            reason = await relay_exec(WebSocket(duplex, of_server=True), session, check_access)
         finally:
             self._sessions -= 1
-        await noted(reason=reason, since_s=since_s)
+        await record(reason=reason, since_s=since_s)
 
     # --- limits
 
     @contextmanager
-    def _log_turn(self, plane: PlaneName) -> Iterator[None]:
+    def _limit_log_readers(self, plane: PlaneName) -> Iterator[None]:
         """Reject a reader above the limit: each page takes a few megabytes of memory."""
         readers = self._log_readers
         if readers[plane] >= PLANE_LOG_READERS_MAX or readers.total() >= LOG_READERS_MAX:
@@ -243,43 +261,44 @@ class Gateway:
             if not readers[plane]:
                 del readers[plane]
 
-    # --- what is asked for
+    # --- parameters
 
-    def _log_wish(self, query: Mapping[str, str]) -> LogQuery:
+    def _parse_log_query(self, query: Mapping[str, str]) -> LogQuery:
         try:
             cursor = decode_as(query.get("cursor", "{}").encode(), dict[str, LogPosition])
             tail = int(query.get("tail", "200"))
             ago_s = float(query.get("sinceSeconds", "0"))
             since_s = float(query.get("since", "0"))
         except (DecodeError, ValueError) as error:
-            raise BadRequest(f"the query is not understood: {error}") from error
+            raise BadRequest(f"the query is invalid: {error}") from error
         if not 0 <= tail <= LINES_MAX or not 0 <= ago_s < 1e9 or not 0 <= since_s <= SECOND_MAX:
             raise BadRequest(f"tail is 0 to {LINES_MAX}, sinceSeconds a number of seconds")
-        for place in cursor.values():
-            if not 0 <= place.second <= SECOND_MAX or not 0 <= place.lines <= POSITION_LINES_MAX:
+        for position in cursor.values():
+            is_valid_second = 0 <= position.second <= SECOND_MAX
+            if not is_valid_second or not 0 <= position.lines <= POSITION_LINES_MAX:
                 raise BadRequest("cursor is not valid; omit it to read from the last lines")
         return LogQuery(
             container=query.get("container", ""),
             tail=tail,
             since_s=self._unix_s() - ago_s if ago_s else since_s,
-            previous=query.get("previous") in _YES,
+            previous=query.get("previous") in _TRUE_VALUES,
             cursor=cursor,
         )
 
 
-def _about(whole_path: str) -> GatewayTarget | None:
-    """What is asked, if it is for the gateway."""
-    plane, path = split_path(whole_path)
+def _parse_target(full_path: str) -> GatewayTarget | None:
+    """Return the target of a path of the gateway, or None for other paths."""
+    plane, path = split_path(full_path)
     if not path.startswith(ROOT) or plane_role(plane) not in _PLANES:
         return None
-    if asked := _ASKED.fullmatch(path):
-        return GatewayTarget(plane, asked[1], asked[2], asked[3])
-    if asked := _OF_NAMESPACE.fullmatch(path):
-        return GatewayTarget(plane, asked[1], "", IMAGE if asked[2] == "images" else DRIVERS)
+    if match := _INSTANCE_PATH.fullmatch(path):
+        return GatewayTarget(plane, match[1], match[2], match[3])
+    if match := _NAMESPACE_PATH.fullmatch(path):
+        return GatewayTarget(plane, match[1], "", IMAGE if match[2] == "images" else DRIVERS)
     return None
 
 
-def _exec_wish(query: Mapping[str, str]) -> ExecRequest:
+def _parse_exec_request(query: Mapping[str, str]) -> ExecRequest:
     try:
         command = decode_as(query.get("command", "[]").encode(), list[str])
     except DecodeError as error:
@@ -291,37 +310,43 @@ def _exec_wish(query: Mapping[str, str]) -> ExecRequest:
     return ExecRequest(
         command=command,
         container=query.get("container", ""),
-        stdin=query.get("stdin") in _YES,
-        tty=query.get("tty") in _YES,
+        stdin=query.get("stdin") in _TRUE_VALUES,
+        tty=query.get("tty") in _TRUE_VALUES,
     )
 
 
-async def _page(ways: list[CellEndpoint], server: str, wish: LogQuery) -> LogPage | None:
+async def _read_log_page(
+    endpoints: list[CellEndpoint], server: str, query: LogQuery
+) -> LogPage | None:
     lines: list[LogLine] = []
     cursor: dict[str, LogPosition] = {}
-    for way in ways:
-        page = await way.log_page(server, wish)
+    for endpoint in endpoints:
+        page = await endpoint.log_page(server, query)
         lines += page.lines
         cursor |= page.cursor
     return LogPage(lines=lines, cursor=cursor) if cursor else None
 
 
-async def _usage(ways: list[CellEndpoint], server: str) -> object | None:
-    for way in ways:
-        if (usage := await way.usage(server)) is not None:
+async def _read_usage(endpoints: list[CellEndpoint], server: str) -> object | None:
+    for endpoint in endpoints:
+        if (usage := await endpoint.usage(server)) is not None:
             return usage
     return None
 
 
-async def _crashes(ways: list[CellEndpoint], server: str) -> CrashReportList | None:
-    cards = [card for way in ways for card in await way.crashes(server)]
-    return CrashReportList(items=sorted(cards, key=lambda card: card.ended_at)) if cards else None
+async def _read_crashes(endpoints: list[CellEndpoint], server: str) -> CrashReportList | None:
+    reports = [report for endpoint in endpoints for report in await endpoint.crashes(server)]
+    return (
+        CrashReportList(items=sorted(reports, key=lambda report: report.ended_at))
+        if reports
+        else None
+    )
 
 
-async def _execution(
-    ways: list[CellEndpoint], server: str, wish: ExecRequest
+async def _start_command(
+    endpoints: list[CellEndpoint], server: str, request: ExecRequest
 ) -> ExecSession | None:
-    for way in ways:
-        if (session := await way.execute(server, wish)) is not None:
+    for endpoint in endpoints:
+        if (session := await endpoint.execute(server, request)) is not None:
             return session
     return None

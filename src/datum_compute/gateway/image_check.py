@@ -1,8 +1,8 @@
-"""Whether an image can be had, asked of a cell before anything is deployed.
+"""Image check: a cell checks whether an image can be pulled, before anything is deployed.
 
-People name pull secrets of their project; whoever may deploy there may ask. What the secrets hold
-is read here, and goes to the cell (of this process, or as the hub to another) and to the registry
-that they are for, nowhere else.
+Users who can deploy in a project can check images, with the names of pull secrets of the project.
+The gateway reads the secrets and sends their content only to the cell, which sends it only to the
+registry of the secret.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from datum_compute.drivers.queries import ImageCheck
 from datum_compute.gateway.cells import CellEndpoint, CellEndpoints
 
 SECRETS_MAX = 20
-_IMAGE_MAX = 1024
+_IMAGE_CHARS_MAX = 1024
 _POLICIES = get_args(PullPolicy)
 _is_image = compile_search(IMAGE)
 
 
-class ImageQuestion(ApiStruct, frozen=True, kw_only=True):
-    """``secrets`` are names, asked on a project; ``configs`` is what they hold, for a cell."""
+class ImageCheckRequest(ApiStruct, frozen=True, kw_only=True):
+    """``secrets`` are names of Secrets of a project. ``configs`` are their contents, for a cell."""
 
     image: str
     policy: str = ""
@@ -45,64 +45,68 @@ class ImageQuestion(ApiStruct, frozen=True, kw_only=True):
     configs: list[str] = []  # base64
 
 
-def read_question(request: Request, plane: PlaneName) -> ImageQuestion:
-    """People ask with a query, which holds no secret; the hub with a body, because that does."""
+def decode_image_request(request: Request, plane: PlaneName) -> ImageCheckRequest:
+    """Decode the query of a user, or the body of the hub, which contains secrets."""
     of_cell = plane_role(plane) == "cell"
     if request.method != ("POST" if of_cell else "GET"):
-        raise MethodNotAllowed("images are asked about with GET, by the hub with POST")
+        raise MethodNotAllowed("image checks use GET; the hub uses POST")
     query = request.query
     try:
         if of_cell:
-            asked = decode_as(request.body, ImageQuestion)
+            image_request = decode_as(request.body, ImageCheckRequest)
         else:
-            asked = ImageQuestion(
+            image_request = ImageCheckRequest(
                 image=query.get("image", ""),
                 policy=query.get("policy", ""),
                 city=query.get("city", ""),
                 secrets=decode_as(query.get("secrets", "[]").encode(), list[str]),
             )
     except DecodeError as error:
-        raise BadRequest(f"the question about an image is not understood: {error}") from error
-    if len(asked.image) > _IMAGE_MAX or not _is_image(asked.image):
+        raise BadRequest(f"the image check is invalid: {error}") from error
+    if len(image_request.image) > _IMAGE_CHARS_MAX or not _is_image(image_request.image):
         raise BadRequest(f"image must be {PATTERN_DESCRIPTIONS[IMAGE]}")
-    if asked.policy not in _POLICIES:
+    if image_request.policy not in _POLICIES:
         raise BadRequest(f"policy must be one of {', '.join(filter(None, _POLICIES))}, or empty")
-    if any(dns_subdomain_problem(name) for name in asked.secrets):
+    if any(dns_subdomain_problem(name) for name in image_request.secrets):
         raise BadRequest("secrets must be names of Secrets")
-    if len(asked.secrets) > SECRETS_MAX or len(asked.configs) > SECRETS_MAX:
-        raise BadRequest(f"at most {SECRETS_MAX} secrets are tried")
-    return asked
+    if max(len(image_request.secrets), len(image_request.configs)) > SECRETS_MAX:
+        raise BadRequest(f"use at most {SECRETS_MAX} secrets")
+    return image_request
 
 
 @dataclass(frozen=True, slots=True)
-class ImageDesk:
+class ImageChecker:
     client_of: Callable[[PlaneName], Client]
-    ways: CellEndpoints
+    endpoints: CellEndpoints
 
-    async def answer(self, plane: PlaneName, namespace: str, asked: ImageQuestion) -> ImageCheck:
+    async def check(
+        self, plane: PlaneName, namespace: str, request: ImageCheckRequest
+    ) -> ImageCheck:
         if plane_role(plane) == "cell":
-            (way,) = self.ways.to(plane)
-            return await way.check_image(asked.image, asked.policy, _decoded(asked.configs))
-        configs = await self._configs(plane, namespace, asked.secrets)
-        return await self._way(asked.city).check_image(asked.image, asked.policy, configs)
+            (endpoint,) = self.endpoints.select(plane)
+            configs = _decode_configs(request.configs)
+        else:
+            configs = await self._read_configs(plane, namespace, request.secrets)
+            endpoint = self._find_endpoint(request.city)
+        return await endpoint.check_image(request.image, request.policy, configs)
 
-    def _way(self, city: str) -> CellEndpoint:
-        """Of the city's own cell where its name tells, else of any: registries are the same."""
+    def _find_endpoint(self, city: str) -> CellEndpoint:
+        """Return the cell that has the name of the city, else any: all use the same registries."""
         try:
             plane = cell_plane(city.lower()) if city else None
         except ValueError:
             plane = None
-        if plane is not None and self.ways.knows(plane):
-            return self.ways.to(plane)[0]
-        ways = self.ways.to(None)
-        if not ways:
+        if plane is not None and self.endpoints.has_cell(plane):
+            return self.endpoints.select(plane)[0]
+        endpoints = self.endpoints.select(None)
+        if not endpoints:
             raise gateway_not_found(GatewayReason.INSTANCES_SIMULATED)
-        return ways[0]
+        return endpoints[0]
 
-    async def _configs(
+    async def _read_configs(
         self, plane: PlaneName, namespace: str, names: list[str]
     ) -> tuple[bytes, ...]:
-        """Of those secrets that there are; that others are missing is said elsewhere."""
+        """Read the existing secrets. Controllers report missing ones."""
         client, found = self.client_of(plane), []
         for name in names:
             try:
@@ -111,10 +115,10 @@ class ImageDesk:
                 continue
             if config := secret.data.get(DOCKER_CONFIG_KEY):
                 found.append(config)
-        return _decoded(found)
+        return _decode_configs(found)
 
 
-def _decoded(configs: list[str]) -> tuple[bytes, ...]:
+def _decode_configs(configs: list[str]) -> tuple[bytes, ...]:
     try:
         return tuple(base64.b64decode(config) for config in configs)
     except binascii.Error as error:

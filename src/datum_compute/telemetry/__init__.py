@@ -1,8 +1,7 @@
-"""What a process tells of itself: log lines, spans, and what they are about.
+"""Telemetry: log lines, spans, and their context.
 
-A leaf: it imports nothing of ours, and every room but api and planning may use it. Metrics live
-beside what they count (``server/metrics.py``, ``runtime/metrics.py``, ...); the process's registry
-is made in ``app/metrics.py``.
-
-May not enter: secrets, bodies, headers; text of users other than through ``printable``.
+Start with ``logs.py``. The package imports no other package, and all packages except api and
+planning may import it. Metrics are defined next to what they count (``server/metrics.py``,
+``runtime/metrics.py``); ``app/metrics.py`` creates the registry. Log lines and spans contain no
+secrets, bodies or headers, and text of users only after ``printable``.
 """

@@ -1,8 +1,7 @@
-"""Output that nobody reads to its end, as in ``... | head -1``.
+"""Broken pipes: a program whose output is not read to the end, as in ``... | head -1``.
 
-A program whose reader has gone ends without a word, with the code that a shell gives to one that
-was ended by SIGPIPE. What is still in the buffer is written here and not when Python ends, which
-would complain.
+It exits without an error message, with the code that shells report for SIGPIPE. The output buffer
+is flushed here, because Python would print an error if the flush at exit failed.
 """
 
 from __future__ import annotations
@@ -15,21 +14,21 @@ from typing import ParamSpec
 
 P = ParamSpec("P")
 
-READER_GONE = 141
+BROKEN_PIPE_EXIT_CODE = 141
 
 
-def quiet_when_unread(main: Callable[P, int]) -> Callable[P, int]:
-    """For the ``main`` of a program."""
+def exit_on_broken_pipe(main: Callable[P, int]) -> Callable[P, int]:
+    """Decorate the ``main`` of a program: exit with 141 if stdout is closed."""
 
     @wraps(main)
-    def ended(*arguments: P.args, **named: P.kwargs) -> int:
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> int:
         try:
             try:
-                return main(*arguments, **named)
-            finally:  # also after --help, which leaves by an exception
+                return main(*args, **kwargs)
+            finally:  # also after --help, which raises SystemExit
                 sys.stdout.flush()
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return READER_GONE
+            return BROKEN_PIPE_EXIT_CODE
 
-    return ended
+    return wrapped

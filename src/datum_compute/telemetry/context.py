@@ -1,7 +1,8 @@
-"""What the running code is working on, known to whoever writes a log line or a request below it.
+"""The request, reconcile and span that the current task works on, for log lines and requests.
 
-Kept in context variables, so that tasks do not see each other's. A reconcile is entered and not
-left: its worker's own lines about the outcome belong to it, and the next one takes its place.
+The values are context variables, so that each task has its own. The reconcile of a worker stays set
+after it ends: the worker's log lines about its outcome belong to it. The next reconcile replaces
+it.
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ from typing import Protocol
 Fields = Mapping[str, str]
 
 
-def _nothing() -> Fields:
+def _no_fields() -> Fields:
     return {}
 
 
-# Of the request that is being answered; its answer carries it as audit-id.
+# The id of the current request; its response has the same id in the header audit-id.
 REQUEST_ID: ContextVar[str] = ContextVar("REQUEST_ID", default="")
-# Of the reconcile that is under way: controller, plane, kind, object, reconcile. Told when a line
-# is written, which most reconciles never do.
-RECONCILE: ContextVar[Callable[[], Fields]] = ContextVar("RECONCILE", default=_nothing)
-# Of the span that is open, as the W3C header has it; empty while nothing is traced.
+# The fields of the current reconcile: controller, plane, kind, object, reconcile. A function,
+# because most reconciles write no log line.
+RECONCILE: ContextVar[Callable[[], Fields]] = ContextVar("RECONCILE", default=_no_fields)
+# The current span, in the format of the W3C header; empty without tracing.
 TRACEPARENT: ContextVar[str] = ContextVar("TRACEPARENT", default="")
 
 
 def scope_fields() -> dict[str, str]:
-    """Everything that is known, for a log line."""
+    """Return all fields of the context, for a log line."""
     fields = dict(RECONCILE.get()())
     request_id = REQUEST_ID.get()
     if request_id:
@@ -39,14 +40,14 @@ def scope_fields() -> dict[str, str]:
     return fields
 
 
-# --- Spans: one for each request and each reconcile, where somebody collects them
-# A ``Tracer`` opens a span. Without one nothing is measured and nothing of OpenTelemetry is
-# imported; ``otel.py`` makes one where the extra is installed and wanted.
+# --- Spans: one per request and per reconcile
+# A ``Tracer`` opens a span. ``otel.py`` creates one if the extra is installed and tracing is
+# enabled. Without a tracer, nothing is measured, and OpenTelemetry is not imported.
 
 
 class OpenSpan(Protocol):
     def set_attribute(self, key: str, value: str | int) -> None: ...
 
 
-# Name, attributes, and the traceparent it continues (empty: that of the open span, if any).
+# Arguments: name, attributes, and the traceparent to continue (empty: the current span, if any).
 Tracer = Callable[[str, Mapping[str, str], str], AbstractContextManager[OpenSpan]]

@@ -1,9 +1,11 @@
-"""Log lines: one JSON object each, or a line for people.
+"""Log lines: one JSON object each, or one line of text for a console.
 
-Rules it keeps: one record is one line (a traceback in console form is indented below it, so that
-no text of a stranger can pass for a line of its own); nothing that moves a cursor or hides text
-gets through; a bearer token that slips into a message is struck out; what a line is about
-(plane, object, controller, reconcile, request) comes along by itself.
+Rules:
+- A record is one line. A traceback on a console is indented below it, so that text of users cannot
+  look like a line of its own.
+- Control characters are escaped: they could move the cursor or hide text.
+- A bearer token in a message is redacted.
+- Each line contains its context: plane, object, controller, reconcile, request.
 """
 
 from __future__ import annotations
@@ -20,18 +22,18 @@ import orjson
 
 from datum_compute.telemetry.context import scope_fields
 
-# --- Text of strangers on its way to a terminal, a log or an event: visible, and nothing else
+# --- Text of users in terminals, logs and events
 
 
 def printable(text: str) -> str:
-    """The text with everything that is not plainly visible written out."""
+    """Return the text with all characters escaped that are not printable."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def cut_bytes(text: str, bytes_max: int) -> str:
-    """At most so many bytes of UTF-8, never half a character; what was cut is marked."""
+    """Truncate text to ``bytes_max`` bytes of UTF-8, at a character, with an ellipsis."""
     encoded = text.encode("utf-8", errors="replace")
     if len(encoded) <= bytes_max:
         return encoded.decode()
@@ -39,15 +41,15 @@ def cut_bytes(text: str, bytes_max: int) -> str:
     return encoded[: bytes_max - len(mark)].decode("utf-8", errors="ignore") + mark
 
 
-# --- logs
+# --- Formats
 
 
 FORMATS = ("console", "json")
 LEVELS = ("debug", "info", "warning", "error")
 
-_OURS = "datum_compute"
+_ROOT_LOGGER = "datum_compute"
 _BEARER = re.compile(r"(?i)\b(bearer\s+)[^\s\"',;]+")
-_STRUCK_OUT = r"\1[not shown]"
+_REDACTED = r"\1[not shown]"
 
 
 class JsonFormatter(logging.Formatter):
@@ -76,29 +78,31 @@ class ConsoleFormatter(logging.Formatter):
 
 
 def json_line(entry: Mapping[str, Any]) -> str:
-    """Plain ASCII: JSON alone lets the upper control characters and directions of writing pass."""
+    """Return one line of ASCII. JSON alone does not escape C1 control and bidi characters."""
     try:
         line = orjson.dumps(entry)
-    except TypeError:  # half a surrogate pair
+    except TypeError:  # an unpaired surrogate
         line = b"\xff"
     text = line.decode() if line.isascii() else json.dumps(entry, ensure_ascii=True)
     return text.replace("\x7f", "\\u007f")
 
 
 def without_tokens(text: str) -> str:
-    return _BEARER.sub(_STRUCK_OUT, text) if "earer" in text.lower() else text
+    return _BEARER.sub(_REDACTED, text) if "earer" in text.lower() else text
 
 
 def configure_logging(level: str, log_format: str, stream: TextIO | None = None) -> None:
-    """All lines of the process to ``stream`` (standard error). Libraries are heard from ``info``
-    on only: what they say at ``debug`` is not ours to vouch for."""
+    """Write all log lines of the process to ``stream``, by default stderr.
+
+    Libraries log at ``info`` and above only: their debug lines could contain secrets.
+    """
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else ConsoleFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     wanted = logging.getLevelNamesMapping()[level.upper()]
     root.setLevel(max(wanted, logging.INFO))
-    logging.getLogger(_OURS).setLevel(wanted)
+    logging.getLogger(_ROOT_LOGGER).setLevel(wanted)
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -1,7 +1,8 @@
-"""Spans through OpenTelemetry. Imported only where the extra ``otel`` is installed and wanted.
+"""Spans with OpenTelemetry. ``app/tracing.py`` imports this module only if tracing is enabled.
 
-The ``traceparent`` of the open span is kept where our client finds it, so that a request made
-during a reconcile continues the reconcile's trace on the server.
+The module sets ``TRACEPARENT``, which the client sends, so that a request during a reconcile
+continues the trace of the reconcile on the server. It is separate from ``app/tracing.py`` because
+the extra ``otel`` is optional.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from datum_compute.telemetry.broken_pipe import quiet_when_unread
+from datum_compute.telemetry.broken_pipe import exit_on_broken_pipe
 from testkit.sim.mutants import cell, federation, runtime, store
 from testkit.sim.mutants.mutant import Mutant
 from testkit.sim.run.shrink import shrink
@@ -285,7 +285,7 @@ def with_other_invariants(finding: MutantFinding) -> MutantFinding:
     return replace(finding, invariants=tuple(seen))
 
 
-@quiet_when_unread
+@exit_on_broken_pipe
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m testkit.sim.mutants.search")
     parser.add_argument("mutants", nargs="*", metavar="MUTANT", help="only these (default: all)")

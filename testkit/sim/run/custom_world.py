@@ -40,7 +40,7 @@ from datum_compute.planes.planes import Planes
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.manager import Manager
 from datum_compute.store.journal import Change, Entry
-from datum_compute.telemetry.broken_pipe import quiet_when_unread
+from datum_compute.telemetry.broken_pipe import exit_on_broken_pipe
 from testkit.sim.actors.fault_injector import SimulatedFaultInjector
 from testkit.sim.checks.client_view import LogChecker
 from testkit.sim.checks.invariants import InvariantBroken, Observer
@@ -285,7 +285,7 @@ def run_custom_world(program: CustomProgram, scenario: Scenario) -> Outcome:
 # --- command line
 
 
-@quiet_when_unread
+@exit_on_broken_pipe
 def custom_main(program: CustomProgram, arguments: Sequence[str] | None = None) -> int:
     """Search seeds and shrink failures, or replay one seed with its trace."""
     parser = argparse.ArgumentParser()

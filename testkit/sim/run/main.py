@@ -24,7 +24,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TextIO
 
-from datum_compute.telemetry.broken_pipe import quiet_when_unread
+from datum_compute.telemetry.broken_pipe import exit_on_broken_pipe
 from testkit.sim.run.shrink import ShrunkFailure, shrink
 from testkit.sim.run.trial import Failure, Summary, crash_points, run_trial, summary_of
 from testkit.sim.run.worker_pool import run_in_workers
@@ -160,7 +160,7 @@ _PROGRESS_EVERY_S = 10.0
 _SHRUNK_AT_MOST = 3  # after a search; a campaign shrinks more
 
 
-@quiet_when_unread
+@exit_on_broken_pipe
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.seed is not None:

@@ -42,7 +42,7 @@ from datum_compute.controllers import registry
 from datum_compute.planes.catalogue import project_objects
 from datum_compute.planes.roles import MANAGER_USER, RBAC
 from datum_compute.store.journal import Change, Entry, ObjectKey
-from datum_compute.telemetry.broken_pipe import quiet_when_unread
+from datum_compute.telemetry.broken_pipe import exit_on_broken_pipe
 from hack.account_rules import single_cluster_rules
 from testkit.sim.actors.fault_injector import SimulatedFaultInjector
 from testkit.sim.actors.users import Users, Wanted, manifest
@@ -333,7 +333,7 @@ def draw_faults(random: Random, begin_s: float) -> tuple[f.Fault, ...]:
     return tuple(sorted(found, key=lambda fault: fault.at_s))
 
 
-@quiet_when_unread
+@exit_on_broken_pipe
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m testkit.sim.run.single_cluster")
     parser.add_argument("first", nargs="?", type=int, default=1, help="the first seed (1)")

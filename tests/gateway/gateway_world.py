@@ -1,4 +1,4 @@
-"""A gateway before a real server, cells that are made up, and clients without a socket."""
+"""World: a gateway in front of a real API server, fake cells, and clients without sockets."""
 
 from __future__ import annotations
 
@@ -71,74 +71,74 @@ class End:
                 end.arrived.put_nowait(b"")
 
 
-def connected() -> tuple[End, End]:
+def connect_in_memory() -> tuple[End, End]:
     one, other = End(), End()
     one.other, other.other = other, one
     return one, other
 
 
-class Socketless:
-    """A transport to a dispatch that also leaves HTTP when that agrees to it."""
+class InMemoryTransport:
+    """A transport that calls a dispatch and supports upgraded connections."""
 
     def __init__(self, dispatch: Dispatch) -> None:
         self._dispatch = dispatch
-        self._talking: list[asyncio.Task[None]] = []
+        self._upgraded: list[asyncio.Task[None]] = []
         self.ends: list[End] = []
 
     async def send(self, request: Request) -> Response:
         response = await self._dispatch(request)
         if response.switched is None:
             return response
-        mine, theirs = connected()
+        mine, theirs = connect_in_memory()
         self.ends.append(theirs)
-        self._talking.append(asyncio.create_task(self._talk(response, theirs)))
+        self._upgraded.append(asyncio.create_task(self._serve_upgraded(response, theirs)))
         return replace(response, duplex=mine)
 
-    async def _talk(self, response: Response, end: End) -> None:
+    async def _serve_upgraded(self, response: Response, end: End) -> None:
         assert response.switched is not None
         await response.switched(end)
         await end.aclose()
 
 
 class Echo:
-    """A process that says everything again, and ends with the code that it is told."""
+    """A process that echoes its input. A number as input is its exit code."""
 
-    def __init__(self, wish: ExecRequest) -> None:
-        self.wish = wish
-        self.said: asyncio.Queue[bytes | None] = asyncio.Queue()
+    def __init__(self, request: ExecRequest) -> None:
+        self.request = request
+        self.output: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.is_closed = False
         self.never_resizes = False
 
     async def receive(self) -> bytes | None:
-        return await self.said.get()
+        return await self.output.get()
 
     async def send(self, message: bytes) -> None:
         if message[0] == RESIZE and self.never_resizes:
             await asyncio.Event().wait()
         if message[0] != STDIN:
             return
-        self.said.put_nowait(bytes((STDOUT,)) + message[1:])
+        self.output.put_nowait(bytes((STDOUT,)) + message[1:])
         if message[1:].isdigit():
-            self.said.put_nowait(encode_exec_result(ExecResult(exit_code=int(message[1:]))))
-            self.said.put_nowait(None)
+            self.output.put_nowait(encode_exec_result(ExecResult(exit_code=int(message[1:]))))
+            self.output.put_nowait(None)
 
     async def aclose(self) -> None:
         self.is_closed = True
 
 
 @dataclass
-class MadeUpCell:
-    """Runs the Servers it is told to; their containers are ``app`` and, not running, ``dead``."""
+class FakeCell:
+    """Runs ``servers``. Their containers are ``app``, and ``dead``, which does not run."""
 
     servers: tuple[str, ...]
     sessions: list[Echo] = field(default_factory=list)
     configs: tuple[bytes, ...] = ()
 
-    async def log_page(self, server: str, wish: LogQuery) -> LogPage:
+    async def log_page(self, server: str, query: LogQuery) -> LogPage:
         if server not in self.servers:
             return LogPage(lines=[], cursor={})
-        place = LogPosition(second=1, lines=len(wish.cursor))
-        line = LogLine(time="1970-01-01T00:00:01Z", container="app", stream="out", text=repr(wish))
+        place = LogPosition(second=1, lines=len(query.cursor))
+        line = LogLine(time="1970-01-01T00:00:01Z", container="app", stream="out", text=repr(query))
         return LogPage(lines=[line], cursor={"one/app": place})
 
     async def usage(self, server: str) -> Usage | None:
@@ -156,40 +156,42 @@ class MadeUpCell:
         return ImageCheck(outcome="found", words=f"{image} {policy}")
 
     async def driver(self) -> DriverReport:
-        return DriverReport(driver="containers", engine="/engine.sock", words="made up 1")
+        return DriverReport(driver="containers", engine="/engine.sock", words="fake 1")
 
-    async def execute(self, server: str, wish: ExecRequest) -> ExecSession | None:
+    async def execute(self, server: str, request: ExecRequest) -> ExecSession | None:
         if server not in self.servers:
             return None
-        if wish.container == "dead":
+        if request.container == "dead":
             raise NotRunning("container dead does not run: it ended with code 1")
-        if wish.container not in ("", "app"):
-            raise NoSuchContainer(f"it has no container {wish.container}")
-        self.sessions.append(Echo(wish))
+        if request.container not in ("", "app"):
+            raise NoSuchContainer(f"it has no container {request.container}")
+        self.sessions.append(Echo(request))
         return self.sessions[-1]
 
 
 @dataclass
-class Desk:
-    """A server with a gateway, an instance ``web`` of a cell, and Eve."""
+class GatewayWorld:
+    """A server with a gateway, an instance ``web`` on a cell, and a user Eve."""
 
     server: InProcessServer
     gateway: Gateway
-    ways: CellEndpoints
-    trail: list[AuditEvent]
-    cell: MadeUpCell
+    endpoints: CellEndpoints
+    audit_log: list[AuditEvent]
+    cell: FakeCell
 
     def client(self, token: str = TOKEN, prefix: str = PROJECT) -> Client:
-        return Client(Socketless(self.gateway.dispatch), prefix=prefix, token=token, agent="test")
-
-    async def exec(self, token: str = TOKEN, name: str = "web", **query: str) -> WebSocket:
-        asked: Mapping[str, str] = {"command": '["sh"]', "stdin": "true", **query}
-        return await self.client(token).websocket(
-            instance_path("default", name, "exec"), PROTOCOL, asked
+        return Client(
+            InMemoryTransport(self.gateway.dispatch), prefix=prefix, token=token, agent="test"
         )
 
-    async def let_in(self, subresource: str, verb: str) -> str:
-        """Eve may; the path of what lets her."""
+    async def exec(self, token: str = TOKEN, name: str = "web", **query: str) -> WebSocket:
+        parameters: Mapping[str, str] = {"command": '["sh"]', "stdin": "true", **query}
+        return await self.client(token).websocket(
+            instance_path("default", name, "exec"), PROTOCOL, parameters
+        )
+
+    async def grant_eve(self, subresource: str, verb: str) -> str:
+        """Grant Eve the verb. Return the path of the RoleBinding."""
         role: JsonObject = {
             "metadata": {"name": subresource},
             "rules": [
@@ -215,32 +217,32 @@ class Desk:
         return f"{folder}/rolebindings/{subresource}"
 
 
-def at_a_desk(scenario: Callable[[Desk], Coroutine[Any, Any, None]]) -> None:
-    """In virtual time."""
+def run_in_world(scenario: Callable[[GatewayWorld], Coroutine[Any, Any, None]]) -> None:
+    """Run the scenario in virtual time."""
 
     async def main(_: object) -> None:
         eve = User("eve", ("system:authenticated",), frozenset({"project/demo"}))
         async with running_server(users={EVE: eve}) as server:
-            await _let_ask(server)
-            cell = MadeUpCell((f"ns-{await _uid(server)}/web",))
-            await scenario(a_desk(server, {DFW: cell}, cell))
+            await _allow_reviews(server)
+            cell = FakeCell((f"ns-{await _uid(server)}/web",))
+            await scenario(build_world(server, {DFW: cell}, cell))
 
     run_virtual(Random(5), main)
 
 
-def a_desk(
-    server: InProcessServer, inside: dict[PlaneName, CellEndpoint], cell: MadeUpCell
-) -> Desk:
-    trail: list[AuditEvent] = []
-    doorkeeper = LocalGatewayAuthorizer(server.api.dispatch, server.clock, trail.append)
-    ways = CellEndpoints(inside, [cell_plane("pretended")], why="it is told so")
+def build_world(
+    server: InProcessServer, inside: dict[PlaneName, CellEndpoint], cell: FakeCell
+) -> GatewayWorld:
+    audit_log: list[AuditEvent] = []
+    authorizer = LocalGatewayAuthorizer(server.api.dispatch, server.clock, audit_log.append)
+    endpoints = CellEndpoints(inside, [cell_plane("simulated")], choice_reason="for a test")
 
     def client_of(plane: PlaneName) -> Client:
         transport = InProcessTransport(server.api.dispatch)
         return Client(transport, prefix=path_prefix(plane), token=TOKEN, agent="test")
 
-    gateway = Gateway(server.api.dispatch, client_of, ways, doorkeeper, server.clock)
-    return Desk(server, gateway, ways, trail, cell)
+    gateway = Gateway(server.api.dispatch, client_of, endpoints, authorizer, server.clock)
+    return GatewayWorld(server, gateway, endpoints, audit_log, cell)
 
 
 async def _uid(server: InProcessServer) -> str:
@@ -249,8 +251,8 @@ async def _uid(server: InProcessServer) -> str:
     return uid
 
 
-async def _let_ask(server: InProcessServer) -> None:
-    """Everybody may ask what they may, as on every plane that was brought up."""
+async def _allow_reviews(server: InProcessServer) -> None:
+    """Grant all users the self reviews, as the default roles of a plane do."""
     rules = [
         {
             "apiGroups": ["authorization.k8s.io", "authentication.k8s.io"],

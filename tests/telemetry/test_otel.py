@@ -1,4 +1,4 @@
-"""Spans: one for each request and each reconcile, in one trace; nothing imported when unwanted."""
+"""Spans: one per request and per reconcile, in one trace. Without tracing, nothing is imported."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from testkit.api_server.running_server import TOKEN, InProcessServer, running_se
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
-class Collected:
+class CollectedSpans:
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()
         provider = TracerProvider(shutdown_on_exit=False)
@@ -55,7 +55,7 @@ def trace_of(span: ReadableSpan) -> str:
 
 
 async def test_a_request_is_a_span_that_continues_the_callers_trace() -> None:
-    collected = Collected()
+    collected = CollectedSpans()
     async with running_server(tracer=collected.tracer) as server:
         collected.clear()
         sent = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
@@ -63,8 +63,8 @@ async def test_a_request_is_a_span_that_continues_the_callers_trace() -> None:
     span = collected.named("request")
     assert trace_of(span) == TRACE
     assert span.attributes is not None
-    told = {k: v for k, v in span.attributes.items() if k != "datum.request"}
-    assert told == {
+    attributes = {k: v for k, v in span.attributes.items() if k != "datum.request"}
+    assert attributes == {
         "http.request.method": "GET",
         "http.response.status_code": 200,
         "datum.plane": "hub",
@@ -73,8 +73,8 @@ async def test_a_request_is_a_span_that_continues_the_callers_trace() -> None:
     }
 
 
-async def test_a_malformed_traceparent_begins_a_trace_of_its_own() -> None:
-    collected = Collected()
+async def test_a_malformed_traceparent_starts_a_new_trace() -> None:
+    collected = CollectedSpans()
     async with running_server(tracer=collected.tracer) as server:
         collected.clear()
         for header in ("nonsense", "00-\x00-x-01", "00-" + "0" * 32 + "-" + "0" * 16 + "-01"):
@@ -84,8 +84,8 @@ async def test_a_malformed_traceparent_begins_a_trace_of_its_own() -> None:
     assert all(span.parent is None for span in collected.spans())
 
 
-async def test_what_a_reconcile_asks_for_belongs_to_its_trace() -> None:
-    collected = Collected()
+async def test_a_request_of_a_reconcile_belongs_to_its_trace() -> None:
+    collected = CollectedSpans()
     async with running_server(tracer=collected.tracer) as server:
         client = client_of(server)
 
@@ -107,8 +107,8 @@ async def test_what_a_reconcile_asks_for_belongs_to_its_trace() -> None:
     assert outer.attributes["datum.object"] == "default"
 
 
-async def test_a_reconcile_that_fails_says_so_in_its_span() -> None:
-    collected = Collected()
+async def test_the_span_of_a_failed_reconcile_has_an_error_status() -> None:
+    collected = CollectedSpans()
 
     async def reconcile(_context: None, _key: Key) -> Outcome:
         raise ValueError("broken")
@@ -125,7 +125,7 @@ async def test_without_a_tracer_no_header_is_sent() -> None:
         assert TRACEPARENT.get() == ""
 
 
-def test_nothing_of_opentelemetry_is_imported_unless_wanted() -> None:
+def test_opentelemetry_is_imported_only_if_tracing_is_enabled() -> None:
     program = (
         "import sys, datum_compute.app.local_server, datum_compute.app.manager\n"
         "from datum_compute.app.tracing import tracing\n"
@@ -135,7 +135,7 @@ def test_nothing_of_opentelemetry_is_imported_unless_wanted() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-def test_a_wish_for_spans_without_the_extra_is_a_clear_error(
+def test_tracing_without_the_extra_names_the_extra_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("datum_compute.app.tracing.find_spec", lambda _name: None)

@@ -1,0 +1,137 @@
+"""Cells of the gateway: simulated, remote and unreachable ones."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from datum_compute.api.errors import (
+    ApiError,
+    Conflict,
+    Forbidden,
+    NotFound,
+    Unreachable,
+)
+from datum_compute.api.gateway import (
+    STDIN,
+    GatewayReason,
+    decode_exec_result,
+    drivers_path,
+    instance_path,
+)
+from datum_compute.api.http import Request, Response
+from datum_compute.api.planes import cell_plane, path_prefix
+from datum_compute.client.client import Client
+from datum_compute.client.transport.websocket import FAILED
+from datum_compute.gateway.cells import RemoteCell
+from testkit.api_server.running_server import TOKEN
+from tests.gateway.gateway_world import (
+    DFW,
+    EVE,
+    FakeCell,
+    GatewayWorld,
+    InMemoryTransport,
+    build_world,
+    run_in_world,
+)
+
+LOG = instance_path("default", "web", "log")
+USAGE = instance_path("default", "web", "usage")
+IN = bytes((STDIN,))
+
+
+def reasons_of(error: ApiError) -> list[str]:
+    return [cause.reason for cause in error.causes]
+
+
+def test_a_simulated_cell_and_an_unreachable_cell_have_different_errors() -> None:
+    async def scenario(world: GatewayWorld) -> None:
+        endpoints = world.endpoints
+        with pytest.raises(NotFound) as simulated:
+            endpoints.select(cell_plane("simulated"))
+        assert reasons_of(simulated.value) == [GatewayReason.INSTANCES_SIMULATED]
+        with pytest.raises(ApiError, match="cannot be reached now"):
+            endpoints.select(cell_plane("away"))
+        endpoints.remove(DFW)
+        with pytest.raises(NotFound) as simulated:
+            await world.client().ask(LOG)
+        assert reasons_of(simulated.value) == [GatewayReason.INSTANCES_SIMULATED]
+
+    run_in_world(scenario)
+
+
+def test_a_cell_of_another_process_is_queried_through_its_own_gateway() -> None:
+    async def scenario(world: GatewayWorld) -> None:
+        cell = FakeCell(world.cell.servers)
+        other = build_world(world.server, {DFW: cell}, cell)
+        client = other.client(prefix=path_prefix(DFW))
+        world.endpoints.add(DFW, RemoteCell("dfw", client))
+        page = await world.client().ask(LOG, {"tail": "3", "sinceSeconds": "60"})
+        assert "tail=3" in page["lines"][0]["text"]
+        assert f"since_s={world.server.clock.now_s - 60}" in page["lines"][0]["text"]
+        assert (await world.client().ask(USAGE))["cpuMillicores"] == 7
+        (card,) = (await world.client().ask(instance_path("default", "web", "crashes")))["items"]
+        assert (card["exitCode"], card["outOfMemory"]) == (9, False)
+        with pytest.raises(NotFound) as missing:
+            await world.client().ask(instance_path("default", "other", "usage"))
+        assert reasons_of(missing.value) == [GatewayReason.INSTANCE_NOT_RUNNING]
+        with pytest.raises(Conflict, match="does not run"):
+            await world.exec(container="dead")
+        socket = await world.exec()
+        await socket.send(IN + b"3")
+        await socket.receive()
+        ending = await socket.receive()
+        assert ending is not None
+        assert decode_exec_result(ending[1:]).exit_code == 3
+        again = await world.exec()
+        await again.close()
+        await asyncio.sleep(2)
+        assert [session.is_closed for session in cell.sessions] == [True, True]
+        assert world.cell.sessions == []
+
+    run_in_world(scenario)
+
+
+async def _unreachable(_request: Request) -> Response:
+    raise Unreachable("no route")
+
+
+def test_the_drivers_of_all_cells_are_listed_with_unreachable_cells() -> None:
+    async def scenario(world: GatewayWorld) -> None:
+        far = build_world(world.server, {DFW: world.cell}, world.cell).client(
+            prefix=path_prefix(DFW)
+        )
+        world.endpoints.add(cell_plane("far"), RemoteCell("far", far))
+        lost = Client(
+            InMemoryTransport(_unreachable), prefix=path_prefix(DFW), token=TOKEN, agent="test"
+        )
+        world.endpoints.add(cell_plane("lost"), RemoteCell("lost", lost))
+        items = (await world.client().ask(drivers_path("default")))["items"]
+        rows = [(row["cell"], row["driver"], row["answers"], row["why"]) for row in items]
+        assert rows == [
+            ("dfw", "containers", True, "for a test"),
+            ("far", "containers", True, "for a test"),
+            ("lost", "unknown", False, ""),
+            ("simulated", "simulated", True, "for a test"),
+        ]
+        assert items[0]["engine"] == "engine.sock"
+        assert items[2]["words"] == "cell lost does not answer: no route"
+        with pytest.raises(Forbidden):
+            await world.client(EVE).ask(drivers_path("default"))
+
+    run_in_world(scenario)
+
+
+def test_a_command_fails_when_the_connection_to_its_cell_is_lost() -> None:
+    async def scenario(world: GatewayWorld) -> None:
+        cell = FakeCell(world.cell.servers)
+        transport = InMemoryTransport(build_world(world.server, {DFW: cell}, cell).gateway.dispatch)
+        client = Client(transport, prefix=path_prefix(DFW), token=TOKEN, agent="test")
+        world.endpoints.add(DFW, RemoteCell("dfw", client))
+        socket = await world.exec()
+        await transport.ends[0].aclose()
+        assert await socket.receive() is None
+        assert socket.closed == (FAILED, "the connection to its cell was lost")
+
+    run_in_world(scenario)
