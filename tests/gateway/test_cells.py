@@ -71,8 +71,8 @@ def test_a_cell_of_another_process_is_queried_through_its_own_gateway() -> None:
         assert "tail=3" in page["lines"][0]["text"]
         assert f"since_s={world.server.clock.now_s - 60}" in page["lines"][0]["text"]
         assert (await world.client().ask(USAGE))["cpuMillicores"] == 7
-        (card,) = (await world.client().ask(instance_path("default", "web", "crashes")))["items"]
-        assert (card["exitCode"], card["outOfMemory"]) == (9, False)
+        (report,) = (await world.client().ask(instance_path("default", "web", "crashes")))["items"]
+        assert (report["exitCode"], report["outOfMemory"]) == (9, False)
         with pytest.raises(NotFound) as missing:
             await world.client().ask(instance_path("default", "other", "usage"))
         assert reasons_of(missing.value) == [GatewayReason.INSTANCE_NOT_RUNNING]
