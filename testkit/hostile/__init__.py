@@ -1,5 +1,5 @@
 """Hostile requests: each is small enough to be accepted and expensive if nothing limits its work.
 
-``corpus.py`` lists them. ``test_corpus.py`` checks the response and the memory of each;
-``python -m bench hostile`` also measures how long each blocks the event loop.
+``corpus.py`` lists them. ``tests/hostile`` checks the response and the memory of each, and
+``make bench hostile`` also measures how long each blocks the event loop.
 """
