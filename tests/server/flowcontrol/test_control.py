@@ -154,7 +154,21 @@ async def test_a_turn_ends_after_a_limited_time() -> None:
     assert max(used[2:]) <= TURN_S + 2 * WRITE_S
 
 
-async def test_long_work_yields_after_two_milliseconds() -> None:
+@pytest.mark.parametrize("cost_s", [0.0001, 0.0002, SLICE_S])
+async def test_a_turn_admits_no_work_that_would_exceed_its_time(cost_s: float) -> None:
+    loop = Loop()
+    flood = [loop.start(ANN, "project/a", cost_s) for _ in range(200)]
+    used: list[float] = []
+    while not all(task.done() for task in flood):
+        before_s = loop.now_s
+        await asyncio.sleep(0)
+        used.append(loop.now_s - before_s)
+    # In the first turns the estimate is not yet the cost.
+    assert max(used[20:]) <= TURN_S
+    assert sum(used) == pytest.approx(200 * cost_s)
+
+
+async def test_long_work_yields_after_a_slice() -> None:
     loop = Loop()
     item_s = 0.0001
 

@@ -38,13 +38,13 @@ from datum_compute.server.access.authentication import User
 from datum_compute.server.flowcontrol.fair_queue import FairQueue, Flow
 from datum_compute.server.flowcontrol.levels import LEVELS, PriorityLevel, level_of
 
-TURN_S = 0.001
+TURN_S = 0.0006
 # A request waits for the slice in progress and for one more turn, so a slice is as short as a turn.
-SLICE_S = 0.001
-RESUME_S = 0.002
+SLICE_S = 0.0005
+RESUME_S = 0.001
 BYPASS_S = 0.010
-# Cost of a request outside its handler: reading, parsing and encrypting.
-OVERHEAD_S = 0.00006
+# Cost of a piece of work outside its handler: reading, parsing, switching tasks, encrypting.
+OVERHEAD_S = 0.00002
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -177,7 +177,8 @@ class FlowControl:
     def record_use(self, flow: Flow[_Waiting] | None, charged_s: float, cost_s: float) -> None:
         """Record the cost of a piece of work that has ended.
 
-        While no request waits, the flow is not charged: no other flow is delayed.
+        While no request waits, the flow is not charged: no other flow is delayed. An estimate that
+        was charged is always replaced with the cost.
         """
         used_s = self._used_s = self._used_s + cost_s + OVERHEAD_S
         if not self._is_turn_scheduled:
@@ -185,7 +186,7 @@ class FlowControl:
         if flow is None:
             return
         self.counts[flow.level].work_s += cost_s
-        if used_s >= TURN_S or self._root.waiting:
+        if charged_s or used_s >= TURN_S or self._root.waiting:
             self._queue.settle(flow, charged_s, cost_s)
         elif cost_s > flow.estimate_s:
             flow.estimate_s = cost_s
@@ -300,7 +301,8 @@ class FlowControl:
             return
         now_s = asyncio.get_running_loop().time()
         admitted_s = 0.0
-        while admitted_s < TURN_S and (found := self._queue.pop()) is not None:
+        next_s = 0.0  # the next work probably costs as much as the last one
+        while admitted_s + next_s < TURN_S and (found := self._queue.pop()) is not None:
             flow, waiting = found
             estimate_s = flow.estimate_s
             self._count_departure(flow, waiting)
@@ -311,7 +313,8 @@ class FlowControl:
                 self.counts[flow.level].rejected["time-out"] += 1
                 waiting.future.set_exception(self._build_rejection(flow, "time-out"))
             else:
-                admitted_s += estimate_s + OVERHEAD_S
+                next_s = estimate_s + OVERHEAD_S
+                admitted_s += next_s
                 waiting.future.set_result(estimate_s)
         self._schedule_turn()
 

@@ -63,6 +63,8 @@ class ServerState:
     metrics: PortMetrics
     note_released: Callable[[int], None]  # takes the bytes that a connection has freed
     batcher: WriteBatcher = field(default_factory=WriteBatcher)
+    # Number of requests by user that wait, or whose large response is being sent; never 0.
+    unfinished: dict[str, int] = field(default_factory=dict)
     stopping: bool = False
     # A dict, so that connections are stopped in the order in which they opened.
     connections: dict[HttpConnection, None] = field(default_factory=dict)
@@ -82,6 +84,7 @@ class HttpConnection(asyncio.Protocol):
         self._refused = False  # at a limit: close after the response to this request
         self._loop = asyncio.get_running_loop()
         self._is_busy = False  # a request is being answered
+        self._unfinished_user: str | None = None  # in ``unfinished``
         self._is_ending = False  # received bytes are ignored
         self._is_reading = True
         self._deadline_stage: Stage | None = None  # the stage for which the deadline was set
@@ -138,7 +141,10 @@ class HttpConnection(asyncio.Protocol):
             self._upgraded.feed(data)
         elif not self._is_ending:
             self._parser.feed(data)
-            self._shared.batcher.schedule(self._advance)
+            if self._parser.requests and self._can_go_ahead():
+                self._advance()
+            else:
+                self._shared.batcher.schedule(self._advance)
 
     def pause_writing(self) -> None:
         self._writer.pause()
@@ -225,6 +231,29 @@ class HttpConnection(asyncio.Protocol):
 
     # --- Reading
 
+    def _can_go_ahead(self) -> bool:
+        """Return True if the request is dispatched before the next batch, and its response written
+        at once. That is so while other users have unfinished requests and this user has none: the
+        batch of a flood takes most of a pass of the event loop."""
+        unfinished = self._shared.unfinished
+        if not unfinished or self._account.user in unfinished:
+            return False
+        return self._shared.batcher.take_place_ahead()
+
+    def _count_unfinished(self) -> None:
+        user, unfinished = self._account.user, self._shared.unfinished
+        self._unfinished_user = user
+        unfinished[user] = unfinished.get(user, 0) + 1
+
+    def _count_finished(self) -> None:
+        user, unfinished = self._unfinished_user, self._shared.unfinished
+        if user is None:
+            return
+        self._unfinished_user = None
+        unfinished[user] -= 1
+        if not unfinished[user]:
+            del unfinished[user]
+
     def _wait_for_client(self, seconds: float) -> None:
         self.deadline_s = self._loop.time() + seconds
 
@@ -276,11 +305,13 @@ class HttpConnection(asyncio.Protocol):
             self._abort()
             raise
         self._task = found
+        self._count_unfinished()
         sending = partial(self._finish_dispatch, parsed, found)
         found.add_done_callback(lambda _: self._shared.batcher.schedule(sending))
 
     def _finish_dispatch(self, parsed: ParsedRequest, task: asyncio.Task[Response]) -> None:
         self._task = None
+        self._count_finished()
         if task.cancelled():
             self._abort()
             return
@@ -316,9 +347,11 @@ class HttpConnection(asyncio.Protocol):
         if parsed.request.method == "HEAD":
             self._writer.write(head)
         elif response.pieces is not None:
+            self._count_unfinished()
             self._send_in_task(self._writer.send_pieces(head, response.pieces), closing=closing)
             return
         elif len(response.body) > WHOLE_BYTES_MAX:
+            self._count_unfinished()
             self._send_in_task(self._writer.send_body(head, response.body), closing=closing)
             return
         else:
@@ -328,6 +361,7 @@ class HttpConnection(asyncio.Protocol):
     def _send_in_task(self, sending: Coroutine[Any, Any, None], *, closing: bool) -> None:
         def finish(task: asyncio.Task[None]) -> None:
             self._task = self._stream = None
+            self._count_finished()
             self._response_deadline_s = _NEVER
             if task.cancelled() or task.exception() is not None:
                 self._abort()

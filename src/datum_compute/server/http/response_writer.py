@@ -82,7 +82,10 @@ _log = logging.getLogger(__name__)
 
 # Large responses are sent in pieces. All connections together send this many pieces in one pass of
 # the loop: encrypting one takes 0.1 to 0.2 ms.
-PIECES_PER_PASS = 4
+PIECES_PER_PASS = 2
+# So many requests of users without unfinished requests are served before each batch. More of them
+# are a crowd, which a batch serves with less CPU time.
+AHEAD_PER_BATCH = 4
 
 
 class WriteBatcher:
@@ -93,12 +96,20 @@ class WriteBatcher:
         self._steps: list[Callable[[], None]] = []
         self._flushes: list[Callable[[], None]] | None = None
         self._pieces: deque[asyncio.Future[None]] = deque()
+        self._ahead = 0  # requests served since the last batch
 
     def schedule(self, step: Callable[[], None]) -> None:
         """Run ``step`` in the next batch."""
         if not self._steps:
             asyncio.get_running_loop().call_soon(self._run)
         self._steps.append(step)
+
+    def take_place_ahead(self) -> bool:
+        """Return True if one more request may be served before the next batch."""
+        if self._ahead >= AHEAD_PER_BATCH:
+            return False
+        self._ahead += 1
+        return True
 
     def on_flush(self, flush: Callable[[], None]) -> bool:
         """Run ``flush`` at the end of the current batch. Return False if no batch is running."""
@@ -129,6 +140,7 @@ class WriteBatcher:
 
     def _run(self) -> None:
         steps, self._steps = self._steps, []
+        self._ahead = 0
         flushes: list[Callable[[], None]] = []
         self._flushes = flushes
         _run_each(steps)

@@ -1,0 +1,122 @@
+"""The order in which the connections of several users are served."""
+
+from __future__ import annotations
+
+import asyncio
+
+from datum_compute.api.http import Request, Response
+from datum_compute.server.encoding.list_body import WHOLE_BYTES_MAX
+from datum_compute.server.http.response_writer import AHEAD_PER_BATCH
+from datum_compute.server.http.server import HttpServer
+from tests.server.http.wire import Wire, request
+from tests.server.running_server import START_S
+
+LARGE = WHOLE_BYTES_MAX + 1
+
+
+class Front:
+    """A server that identifies users by a header. Requests to /commit wait for ``committed``."""
+
+    def __init__(self) -> None:
+        self.committed = asyncio.Event()
+        self.http = HttpServer(self.dispatch, lambda: START_S)
+
+    async def dispatch(self, request: Request) -> Response:
+        assert request.peer is not None
+        request.peer.identify(request.headers["user"], reserved=False)
+        if request.path == "/commit":
+            await self.committed.wait()
+        return Response(200, body=b"x" * (LARGE if request.path == "/large" else 1))
+
+    async def connect(self, user: str) -> Wire:
+        """Open a connection on which the user has already sent a request."""
+        wire = Wire(self.http)
+        wire.send(request_of(user))
+        await wire.answer()
+        return wire
+
+    async def flood(self, connections: int = 10) -> list[Wire]:
+        """Let one user send requests that wait, over several connections."""
+        wires = [await self.connect("ann") for _ in range(connections)]
+        for wire in wires:
+            wire.send(request_of("ann", "/commit"))
+        await wires[0].settled()
+        return wires
+
+
+def request_of(user: str, path: str = "/") -> bytes:
+    return request(target=path, headers={"User": user})
+
+
+def has_answers(wire: Wire, count: int) -> bool:
+    return len(wire.answers) == count and wire.answers[-1].complete
+
+
+async def test_a_request_of_an_idle_user_is_answered_before_the_batch_of_a_flood() -> None:
+    front = Front()
+    own = await front.connect("bob")
+    waiting, sending = await front.flood(), await front.connect("ann")
+    sending.send(request_of("ann"))
+    own.send(request_of("bob"))
+    # The event loop has not run in between.
+    assert has_answers(own, 2)
+    assert has_answers(sending, 1)
+    await sending.answer(1)
+    front.committed.set()
+    for wire in waiting:
+        assert (await wire.answer(1)).status == 200
+
+
+async def test_a_request_waits_for_the_batch_while_no_other_user_has_unfinished_requests() -> None:
+    front = Front()
+    wires = await front.flood()
+    same_user, other_user = await front.connect("ann"), await front.connect("bob")
+    same_user.send(request_of("ann"))
+    assert has_answers(same_user, 1)
+    front.committed.set()
+    for wire in wires:
+        await wire.answer(1)
+    other_user.send(request_of("bob"))
+    assert has_answers(other_user, 1)
+    await other_user.answer(1)
+
+
+async def test_a_limited_number_of_requests_is_served_before_each_batch() -> None:
+    front = Front()
+    crowd = [await front.connect(f"user-{number}") for number in range(2 * AHEAD_PER_BATCH)]
+    await front.flood()
+    for answers in (2, 3):
+        for wire in crowd:
+            wire.send(request_of(f"user-{crowd.index(wire)}"))
+        assert sum(has_answers(wire, answers) for wire in crowd) == AHEAD_PER_BATCH
+        for wire in crowd:
+            await wire.answer(answers - 1)
+
+
+async def test_a_large_response_is_unfinished_until_it_is_sent() -> None:
+    front = Front()
+    reader, own = await front.connect("ann"), await front.connect("bob")
+    reader.takes = False
+    reader.send(request_of("ann", "/large"))
+    await reader.settled()
+    own.send(request_of("bob"))
+    assert has_answers(own, 2)
+    reader.take()
+    await reader.answer(1)
+    await reader.settled()
+    own.send(request_of("bob"))
+    assert has_answers(own, 2)
+    await own.answer(2)
+
+
+async def test_requests_of_clients_that_disconnected_do_not_stay_unfinished() -> None:
+    front = Front()
+    own = await front.connect("bob")
+    wires = await front.flood()
+    for wire in wires:
+        wire.abort()
+    front.committed.set()
+    await own.settled()
+    own.send(request_of("bob"))
+    assert has_answers(own, 1)
+    await own.answer(1)
