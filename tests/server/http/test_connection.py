@@ -8,8 +8,8 @@ from datum_compute.api.http import Request, Response
 from datum_compute.server.encoding.list_body import WHOLE_BYTES_MAX
 from datum_compute.server.http.response_writer import AHEAD_PER_BATCH
 from datum_compute.server.http.server import HttpServer
+from testkit.api_server.running_server import START_S
 from tests.server.http.wire import Wire, request
-from tests.server.running_server import START_S
 
 LARGE = WHOLE_BYTES_MAX + 1
 
