@@ -41,7 +41,7 @@ async def test_a_watch_lets_others_run_while_it_skips_objects() -> None:
     assert [line async for line in stream] == [b"selected\n"]
     counting.cancel()
     skipped_in_one_pass = max(skipped_at.count(number) for number in set(skipped_at))
-    assert skipped_in_one_pass <= 2 * SLICE_S / MATCH_S + 1
+    assert skipped_in_one_pass <= 2 * (SLICE_S / MATCH_S + 1)
 
 
 async def test_lines_that_are_taken_together_end_where_skipping_used_its_slice() -> None:
