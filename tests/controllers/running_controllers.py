@@ -21,6 +21,9 @@ from datum_compute.app.controllers import (
 from datum_compute.app.environment import Ports
 from datum_compute.controllers.context import Context
 from datum_compute.drivers.driver import Driver
+from datum_compute.planes.planes import Planes
+from datum_compute.runtime.cache import Index
+from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.event_recorder import EventRequest
 from datum_compute.runtime.informer import ObjectChange
@@ -52,6 +55,7 @@ async def running(
     drivers: Mapping[PlaneName, Driver] | None = None,
     events: list[EventRequest] | None = None,
     options: ManagerOptions = ManagerOptions(),  # noqa: B008 - immutable
+    served: ServedPlanes | None = None,
 ) -> AsyncIterator[Clock]:
     """Run the controllers. ``events`` collects the events that they record."""
     clock = Clock(loop)
@@ -61,7 +65,7 @@ async def running(
         [controllers] if isinstance(controllers, Controller) else list(controllers),
         drivers or {},
         ports,
-        served=ServedPlanes(planes.server.inventory, "CERTIFICATE"),
+        served=served or ServedPlanes(planes.server.inventory, "CERTIFICATE"),
         telemetry=ManagerTelemetry(recorded.append),
         options=options,
     )
@@ -87,3 +91,34 @@ def is_reconciled(
     """Return True if the filters of the controller pass an update."""
     edges = (edge for edge in controller.edges if edge.kind is kind and edge.enqueues)
     return any(edge.matches(ObjectChange(old, new)) for edge in edges)
+
+
+async def a_synced_view(
+    loop: VirtualLoop,
+    planes: InProcessPlanes,
+    plane: PlaneName,
+    *kinds: KindInfo[Any],
+    indexes: Iterable[Index[Any]] = (),
+) -> CachedClient:
+    """Return a cached client of the plane after the first list of each kind."""
+    view = CachedClient(plane, planes.client(plane), Random(1))
+    for index in indexes:
+        view.declare(index.kind).cache.add_index(index)
+    for kind in kinds:
+        informer = view.declare(kind)
+        loop.create_task(informer.run())
+        await informer.first_sync.wait()
+    return view
+
+
+def a_context(loop: VirtualLoop, planes: InProcessPlanes, *views: CachedClient) -> Context:
+    """Return the context of a process that is engaged with the planes of these views."""
+    by_plane = {view.plane: view for view in views}
+    return Context(
+        planes=Planes(by_plane.get, lambda: tuple(by_plane)),
+        drivers={},
+        unix_s=Clock(loop).unix_s,
+        elapsed_s=loop.time,
+        holdings=planes.server.inventory,
+        authority="",
+    )

@@ -2,16 +2,101 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from msgspec.structs import replace
 
 from datum_compute.api import labels
-from datum_compute.api.kinds import NETWORK_CONTEXT
-from datum_compute.api.meta.fields import LocalReference
-from datum_compute.api.meta.objects import ObjectMeta
-from datum_compute.api.networking.network import NetworkContext, NetworkContextSpec
-from datum_compute.controllers.network.networks import BINDING_CONTROLLER
-from testkit.builders import NOW
-from tests.controllers.running_controllers import is_reconciled
+from datum_compute.api.conditions import is_true
+from datum_compute.api.kinds import (
+    LOCATION_BINDING,
+    NAMESPACE,
+    NETWORK,
+    NETWORK_BINDING,
+    NETWORK_CONTEXT,
+    SUBNET,
+)
+from datum_compute.api.meta.fields import LocalReference, NamespacedReference
+from datum_compute.api.meta.objects import ObjectMeta, Ref
+from datum_compute.api.networking.network import (
+    NetworkBinding,
+    NetworkBindingSpec,
+    NetworkContext,
+    NetworkContextSpec,
+)
+from datum_compute.api.planes import HUB, PLATFORM, project_plane
+from datum_compute.client.client import Client
+from datum_compute.controllers.network.networks import (
+    BINDING_CONTROLLER,
+    CONTEXT_CONTROLLER,
+    DEFAULT_NETWORK_CONTROLLER,
+    NETWORK_CONTROLLER,
+)
+from datum_compute.controllers.network.subnets import SUBNET_CLAIM_CONTROLLER, SUBNET_CONTROLLER
+from datum_compute.planning.network.subnets import prefix_of
+from testkit.builders import NOW, a_location_binding
+from testkit.sim.loop import VirtualLoop
+from tests.controllers.running_controllers import is_reconciled, running
+from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
+
+PROJECT = project_plane("shop")
+WEB_BINDING = Ref("default", "web")
+CONTROLLERS = (
+    NETWORK_CONTROLLER,
+    DEFAULT_NETWORK_CONTROLLER,
+    BINDING_CONTROLLER,
+    CONTEXT_CONTROLLER,
+    SUBNET_CONTROLLER,
+    SUBNET_CLAIM_CONTROLLER,
+)
+
+
+async def a_project(planes: InProcessPlanes) -> Client:
+    """Return a client of a project with a location."""
+    await planes.create(PLATFORM)
+    await planes.create(HUB)
+    project = await planes.create(PROJECT)
+    await project.create(NAMESPACE, a_namespace("default"))
+    await project.create(LOCATION_BINDING, a_location_binding())
+    return project
+
+
+def test_a_binding_is_ready_after_its_context_has_a_subnet_and_both_go_with_the_binding() -> None:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
+        project = await a_project(planes)
+        async with running(CONTROLLERS, loop, planes, PLATFORM, HUB, PROJECT):
+            await asyncio.sleep(5)
+            default = await project.get(NETWORK, Ref("default", "default"))
+            assert default.spec.ip_families == ["IPv4"]
+            metadata = ObjectMeta(name="web", namespace="default")
+            spec = NetworkBindingSpec(
+                network=NamespacedReference(name="default"), location=LocalReference(name="dfw")
+            )
+            await project.create(NETWORK_BINDING, NetworkBinding(metadata=metadata, spec=spec))
+            await asyncio.sleep(10)
+            binding = await project.get(NETWORK_BINDING, WEB_BINDING)
+            assert is_true(binding.status.conditions, "Ready")
+            (subnet,) = (await project.list(SUBNET)).items
+            assert prefix_of(subnet)
+            await project.delete(NETWORK_BINDING, WEB_BINDING)
+            await asyncio.sleep(10)
+            assert (await project.list(NETWORK_CONTEXT)).items == []
+
+    with_planes(test)
+
+
+def test_a_deleted_default_network_is_created_again() -> None:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
+        project = await a_project(planes)
+        ref = Ref("default", "default")
+        async with running(CONTROLLERS, loop, planes, PLATFORM, HUB, PROJECT):
+            await asyncio.sleep(5)
+            deleted = await project.get(NETWORK, ref)
+            await project.delete(NETWORK, ref)
+            await asyncio.sleep(5)
+            assert (await project.get(NETWORK, ref)).metadata.uid != deleted.metadata.uid
+
+    with_planes(test)
 
 
 def test_bindings_are_not_woken_by_holders_of_their_context() -> None:
