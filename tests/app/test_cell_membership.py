@@ -48,7 +48,7 @@ from datum_compute.server.access.client_certificates import IssuedCertificate, S
 from testkit.api_server.running_server import START_S, TOKEN, InProcessServer
 from tests.server.cell_world import CLUSTERS, hub_with_two_cells
 from tests.server.cell_world import HUB as HUB_PATH
-from tests.server.test_joining import TOKEN_TEXT, TOKENS, join_token
+from tests.server.virtual.test_cell_join import TOKEN_TEXT, TOKENS, join_token
 
 NOW = datetime.fromtimestamp(START_S, UTC)
 URL = "https://127.0.0.1:7443"

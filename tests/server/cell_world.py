@@ -1,4 +1,4 @@
-"""A hub with two cells that have joined, a project with deployments for both, and their tokens."""
+"""A hub with two joined cells, a project with deployments for both, and the tokens of the cells."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from testkit.api_server.running_server import (
 )
 
 HUB = "/planes/hub"
-HOME = "ns-u1"  # of the namespace default of the project
+HUB_NAMESPACE = "ns-u1"  # of the namespace default of the project
 COMPUTE = f"{HUB}/apis/compute.datumapis.com/v1alpha"
 CLUSTERS = f"{HUB}/apis/cluster.karmada.io/v1alpha1/clusters"
 LEASES = f"{HUB}/apis/coordination.k8s.io/v1/namespaces/karmada-cluster/leases"
-INSTANCES = f"{COMPUTE}/namespaces/{HOME}/instances"
-DEPLOYMENTS = f"{COMPUTE}/namespaces/{HOME}/workloaddeployments"
+INSTANCES = f"{COMPUTE}/namespaces/{HUB_NAMESPACE}/instances"
+DEPLOYMENTS = f"{COMPUTE}/namespaces/{HUB_NAMESPACE}/workloaddeployments"
 CLAIMS = f"{PROJECT}/apis/quota.miloapis.com/v1alpha1/namespaces/default/resourceclaims"
 CITY, CELL = "topology.datum.net/city-code", "compute.datumapis.com/cell"
 SOURCE = "compute.datumapis.com/source-cluster"
@@ -55,7 +55,7 @@ USERS = {
 async def hub_with_two_cells(
     more_users: dict[str, User] | None = None, **more: Any
 ) -> AsyncIterator[InProcessServer]:
-    """Deployment ``a`` is bound to dfw and ``b`` to iad; each has one instance and its claim."""
+    """Deployment ``a`` is bound to dfw and ``b`` to iad; each has one instance with a claim."""
     async with running_server(users={**USERS, **(more_users or {})}, **more) as server:
         for plane in ("hub", "project/demo"):
             await _ensure_roles(server, PlaneName(plane))
@@ -64,7 +64,7 @@ async def hub_with_two_cells(
             "meta.datumapis.com/upstream-cluster-name": "cluster-demo",
         }
         spaces = f"{HUB}/api/v1/namespaces"
-        await server.json("POST", spaces, namespace(HOME, labels=identity))
+        await server.json("POST", spaces, namespace(HUB_NAMESPACE, labels=identity))
         await server.json("POST", spaces, namespace("karmada-cluster"))
         for (cell, city), name in zip(CELLS.items(), ("a", "b"), strict=True):
             await server.json("POST", CLUSTERS, cluster(cell, city))
@@ -87,7 +87,7 @@ async def bind(server: InProcessServer, cell: str, name: str) -> None:
     work = {
         "apiVersion": "work.karmada.io/v1alpha1",
         "kind": "Work",
-        "metadata": {"name": work_name(DEPLOYMENT, Ref(HOME, name))},
+        "metadata": {"name": work_name(DEPLOYMENT, Ref(HUB_NAMESPACE, name))},
         "spec": {"workload": {"manifests": [manifest]}},
     }
     path = f"{HUB}/apis/work.karmada.io/v1alpha1/namespaces/karmada-es-{cell}/works"
@@ -112,7 +112,7 @@ def deployment(name: str, city: str) -> JsonObject:
     return {
         "apiVersion": "compute.datumapis.com/v1alpha",
         "kind": "WorkloadDeployment",
-        "metadata": {"name": name, "namespace": HOME, "labels": {CITY: city}},
+        "metadata": {"name": name, "namespace": HUB_NAMESPACE, "labels": {CITY: city}},
         "spec": {
             "workloadRef": {"name": "web", "uid": "u"},
             "placementName": "main",
@@ -127,7 +127,7 @@ def instance(name: str, cell: str) -> JsonObject:
     return {
         "apiVersion": "compute.datumapis.com/v1alpha",
         "kind": "Instance",
-        "metadata": {"name": name, "namespace": HOME, "labels": {CELL: cell}},
+        "metadata": {"name": name, "namespace": HUB_NAMESPACE, "labels": {CELL: cell}},
         "spec": _template(),
     }
 
@@ -139,7 +139,7 @@ def claim(instance_name: str, cell: str, **labels: str) -> JsonObject:
         "namespace": "default",
         "labels": {
             SOURCE: cell,
-            "compute.datumapis.com/instance-namespace": HOME,
+            "compute.datumapis.com/instance-namespace": HUB_NAMESPACE,
             "compute.datumapis.com/workload-deployment-name": instance_name.rpartition("-")[0],
             **labels,
         },

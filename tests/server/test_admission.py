@@ -31,16 +31,16 @@ WORKLOADS = f"{HERE}/workloads"
 ANN, MANAGER = "token-of-ann", "token-of-the-manager"
 
 
-def holder(role: str) -> str:
-    """The token of somebody who has just that role."""
+def token_with_role(role: str) -> str:
+    """Return the token of a user with this role only."""
     return f"token-of-{role}"
 
 
 @pytest.fixture
 async def project() -> AsyncIterator[InProcessServer]:
-    """Ann holds nothing yet."""
+    """A server where ann has no roles."""
     everywhere = frozenset({"*"})
-    users = {holder(role): User(f"holder-{role}", (), everywhere) for role in ROLES}
+    users = {token_with_role(role): User(f"holder-{role}", (), everywhere) for role in ROLES}
     users |= {ANN: User("ann", (), everywhere), MANAGER: User(MANAGER_USER, (), everywhere)}
     async with running_server(users=users) as server:
         await ensure_first_roles(server, "project/demo")
@@ -80,7 +80,7 @@ def reading_secret(name: str) -> JsonObject:
 # --- cities
 
 
-async def test_a_city_is_normalised_and_an_unknown_one_refused_with_the_nearest(
+async def test_a_city_is_normalized_and_the_error_of_an_unknown_one_suggests_another(
     server: InProcessServer,
 ) -> None:
     made = await server.json("POST", WORKLOADS, in_cities("dfw"))
@@ -90,7 +90,7 @@ async def test_a_city_is_normalised_and_an_unknown_one_refused_with_the_nearest(
     assert "did you mean DFW" in refused["message"]
 
 
-async def test_a_workload_whose_city_was_withdrawn_can_be_scaled_edited_moved_and_deleted(
+async def test_a_workload_in_a_removed_city_can_be_changed_moved_and_deleted(
     server: InProcessServer,
 ) -> None:
     await server.json("POST", WORKLOADS, in_cities("DFW", "ORD"))
@@ -115,7 +115,7 @@ async def test_a_dry_run_and_an_apply_are_checked_alike(server: InProcessServer)
     assert applied.status == 422
 
 
-# --- networks and data
+# --- networks, ConfigMaps and Secrets
 
 
 @pytest.mark.parametrize(
@@ -124,11 +124,11 @@ async def test_a_dry_run_and_an_apply_are_checked_alike(server: InProcessServer)
 async def test_admins_and_editors_may_use_networks(
     project: InProcessServer, role: str, code: int
 ) -> None:
-    token = holder(role)
+    token = token_with_role(role)
     assert (await project.ask("POST", WORKLOADS, workload(), token=token)).status == code
 
 
-async def test_viewers_may_not_use_networks_whoever_lets_them_write_workloads(
+async def test_viewers_that_may_write_workloads_may_not_use_networks(
     project: InProcessServer,
 ) -> None:
     await grant(project, rule("create", "workloads"), prefix=PROJECT)
@@ -141,7 +141,7 @@ async def test_viewers_may_not_use_networks_whoever_lets_them_write_workloads(
     assert causes(named) == {where: "FieldValueForbidden"}
 
 
-async def test_a_network_of_another_namespace_takes_the_right_there(
+async def test_a_network_of_another_namespace_needs_permission_there(
     project: InProcessServer,
 ) -> None:
     await project.json("POST", f"{PROJECT}/api/v1/namespaces", namespace("infra"))
@@ -162,7 +162,7 @@ async def test_a_network_of_another_namespace_takes_the_right_there(
     }
 
 
-async def test_a_network_that_is_being_deleted_takes_no_new_workloads(
+async def test_a_terminating_network_accepts_no_new_workloads(
     server: InProcessServer,
 ) -> None:
     networks = f"{PROJECT}/apis/networking.datumapis.com/v1alpha/namespaces/default/networks"
@@ -189,13 +189,15 @@ def cluster_role_of(*rules: JsonObject) -> JsonObject:
     return {**kind, "metadata": {"name": "users"}, "rules": list(rules)}
 
 
-async def test_who_cannot_read_a_secret_cannot_have_it_read(project: InProcessServer) -> None:
+async def test_a_workload_can_refer_only_to_secrets_that_its_author_may_read(
+    project: InProcessServer,
+) -> None:
     use = rule("use", "networks", group="networking.datumapis.com")
     await grant(project, rule("create patch", "workloads"), use, prefix=PROJECT)
     refused = await project.status("POST", WORKLOADS, reading_secret("db"), token=ANN)
     where = "spec.template.spec.runtime.sandbox.containers[0].envFrom[0].secretRef"
     assert causes(refused) == {where: "FieldValueForbidden"}
-    editor = holder("project-editor")
+    editor = token_with_role("project-editor")
     await project.json("POST", WORKLOADS, reading_secret("db"), token=editor)
     scaled = {"spec": {"placements": in_cities("DFW", replicas=2)["spec"]["placements"]}}
     assert (await patched(project, f"{WORKLOADS}/web", scaled, ANN)).status == 200
@@ -203,12 +205,12 @@ async def test_who_cannot_read_a_secret_cannot_have_it_read(project: InProcessSe
     assert (await patched(project, f"{WORKLOADS}/web", template, ANN)).status == 422
 
 
-async def test_who_cannot_read_a_secret_cannot_choose_what_runs_with_it(
+async def test_the_image_of_a_workload_with_a_secret_can_be_changed_only_by_its_readers(
     project: InProcessServer,
 ) -> None:
     use = rule("use", "networks", group="networking.datumapis.com")
     await grant(project, rule("create update patch", "workloads"), use, prefix=PROJECT)
-    editor = holder("project-editor")
+    editor = token_with_role("project-editor")
     made = await project.json("POST", WORKLOADS, reading_secret("db"), token=editor)
     where = "spec.template.spec.runtime.sandbox.containers[0].envFrom[0].secretRef"
     image = "/spec/template/spec/runtime/sandbox/containers/0/image"
@@ -234,7 +236,7 @@ async def test_who_cannot_read_a_secret_cannot_choose_what_runs_with_it(
     ).status == 200
 
 
-# --- what belongs to controllers
+# --- fields of controllers
 
 SPEC = workload()["spec"]["template"]["spec"]
 
@@ -264,10 +266,10 @@ OWNED: list[tuple[KindInfo[Any], JsonObject]] = [
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_no_user_writes_what_controllers_own_or_any_status(
+async def test_users_cannot_write_objects_of_controllers_or_any_status(
     project: InProcessServer, role: str
 ) -> None:
-    token = holder(role)
+    token = token_with_role(role)
     await project.json("POST", WORKLOADS, workload())
     for kind, obj in OWNED:
         path = f"{HERE}/{kind.plural}"
@@ -282,10 +284,10 @@ async def test_no_user_writes_what_controllers_own_or_any_status(
     assert (await patched(project, status, {"status": {"replicas": 9}}, token)).status == 403
 
 
-async def test_the_right_to_write_instances_does_not_make_a_controller(
+async def test_permission_to_write_instances_does_not_permit_writes_of_controllers(
     project: InProcessServer,
 ) -> None:
-    """A role that somebody made with too much in it."""
+    """The user has a custom role with too many permissions."""
     everything = rule("create update patch get", "instances workloaddeployments")
     await grant(project, everything, prefix=PROJECT)
     for kind, obj in OWNED:
@@ -306,14 +308,14 @@ async def test_the_right_to_write_instances_does_not_make_a_controller(
         assert (await patched(project, name, {"metadata": {"finalizers": []}}, ANN)).status == 200
 
 
-async def test_a_template_has_no_part_for_controllers_to_fill(server: InProcessServer) -> None:
+async def test_a_template_must_not_contain_fields_of_controllers(server: InProcessServer) -> None:
     sent = workload()
     sent["spec"]["template"]["spec"]["controller"] = {"schedulingGates": []}
     refused = await server.status("POST", WORKLOADS, sent)
     assert causes(refused) == {"spec.template.spec.controller": "FieldValueForbidden"}
 
 
-async def test_virtual_machines_and_disks_are_refused_and_not_dropped(
+async def test_virtual_machines_and_disks_are_rejected(
     server: InProcessServer,
 ) -> None:
     sent = workload()
@@ -328,5 +330,5 @@ async def test_virtual_machines_and_disks_are_refused_and_not_dropped(
     assert "spec.template.spec.volumes[0].disk" in causes(refused)
 
 
-def test_every_kind_that_is_guarded_has_a_main_endpoint_of_its_own() -> None:
+def test_every_guarded_kind_has_an_endpoint() -> None:
     assert all(kind.has_status for kind in (WORKLOAD, DEPLOYMENT, INSTANCE))

@@ -1,4 +1,4 @@
-"""Ways across the borders between planes, and into the terminals of others (A1, A3, A9)."""
+"""Attacks on the isolation of planes, on terminals and on logs (A1, A3, A9)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CANARY = "canary"
 
 
 async def prepared(server: InProcessServer) -> None:
-    """Two projects with their roles; the victim has something worth reading."""
+    """Create two projects with their roles, and an object with a canary in the other one."""
     await server.store.create_plane("project/victim")
     await server.json("POST", f"{THEIRS}/api/v1/namespaces", namespace("default"))
     await give_cities(server, THEIRS)
@@ -74,7 +74,7 @@ EVERY_WAY = [
 
 
 @pytest.mark.parametrize("prefix", [THEIRS, "/planes/hub", "/planes/cells/dfw", ""])
-async def test_the_token_of_one_plane_opens_no_other_by_any_verb(prefix: str) -> None:
+async def test_a_token_of_one_plane_is_rejected_on_another_for_every_verb(prefix: str) -> None:
     async with running_server(users=USERS) as server:
         await prepared(server)
         versions = {plane: server.store.version(plane) for plane in server.store.planes()}
@@ -96,16 +96,16 @@ async def test_the_token_of_one_plane_opens_no_other_by_any_verb(prefix: str) ->
         assert versions == {plane: server.store.version(plane) for plane in server.store.planes()}
 
 
-async def test_a_plane_that_exists_and_one_that_does_not_are_refused_in_the_same_words() -> None:
+async def test_the_errors_of_an_existing_and_a_missing_plane_are_equal() -> None:
     async with running_server(users=USERS) as server:
         await prepared(server)
-        nowhere = f"{PROJECTS}/nobody/control-plane"
+        nowhere = f"{PROJECTS}/absent/control-plane"
         for method, target in EVERY_WAY:
             path = target.partition("?")[0]
             known = await server.ask(method, THEIRS + path, {}, token=MINE)
             unknown = await server.ask(method, nowhere + path, {}, token=MINE)
             assert known.status == unknown.status == 403
-            assert known.body.replace(b"victim", b"nobody") == unknown.body
+            assert known.body.replace(b"victim", b"absent") == unknown.body
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ async def test_a_plane_that_exists_and_one_that_does_not_are_refused_in_the_same
         f"{OURS};plane=victim{WORKLOADS}",
     ],
 )
-async def test_tricks_with_paths_do_not_lead_to_another_plane(path: str) -> None:
+async def test_encoded_and_relative_paths_do_not_reach_another_plane(path: str) -> None:
     async with running_server(users=USERS) as server:
         await prepared(server)
         response = await server.ask("GET", path, token=MINE)
@@ -148,7 +148,7 @@ async def test_tricks_with_paths_do_not_lead_to_another_plane(path: str) -> None
             assert CANARY.encode() not in response.body
 
 
-async def test_what_a_query_says_of_planes_is_not_heard() -> None:
+async def test_query_parameters_do_not_select_a_plane() -> None:
     async with running_server(users=USERS) as server:
         await prepared(server)
         listed = await server.json(
@@ -166,7 +166,7 @@ async def test_what_a_query_says_of_planes_is_not_heard() -> None:
 HOSTILE = "x\r\nHTTP 200 OK\x1b]0;owned\x07\x1b[2J\u009b31m\u202egnp"
 
 
-async def test_names_of_strangers_do_nothing_to_terminals_and_logs(
+async def test_control_characters_in_user_names_are_escaped_in_errors_and_logs(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)

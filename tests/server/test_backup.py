@@ -1,4 +1,4 @@
-"""``GET /backup``: all planes as of one moment, for those who may do everything."""
+"""``GET /backup`` returns all planes at one version, for cluster administrators."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def as_user(running: Running, name: str, plane: str = PLATFORM) -> Client:
     return Client(InProcessTransport(dispatch), prefix=prefix, token="", agent="test")
 
 
-def test_it_holds_what_a_load_of_the_disk_would_find() -> None:
+def test_a_backup_equals_the_content_of_the_disk() -> None:
     async def body(running: Running) -> None:
         await create_project(running, "gone")
         await delete_project(running, await create_project(running, "going"))
@@ -37,7 +37,7 @@ def test_it_holds_what_a_load_of_the_disk_would_find() -> None:
     on_a_platform(body)
 
 
-def test_a_write_that_comes_later_is_not_in_it() -> None:
+def test_a_later_write_is_not_part_of_the_backup() -> None:
     async def body(running: Running) -> None:
         before = running.platform.store.snapshot_all()
         made = ConfigMap(metadata=ObjectMeta(name="later", namespace="default"))
@@ -49,8 +49,8 @@ def test_a_write_that_comes_later_is_not_in_it() -> None:
     on_a_platform(body)
 
 
-@pytest.mark.parametrize("name", [MANAGER_USER, OPERATOR_USER, admin_user(FIRST), "somebody"])
-def test_nobody_else_gets_it(name: str) -> None:
+@pytest.mark.parametrize("name", [MANAGER_USER, OPERATOR_USER, admin_user(FIRST), "other"])
+def test_a_backup_is_forbidden_for_other_users(name: str) -> None:
     async def body(running: Running) -> None:
         with pytest.raises(Forbidden):
             await as_user(running, name).fetch("/backup")
@@ -59,7 +59,7 @@ def test_nobody_else_gets_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("plane", [HUB, FIRST])
-def test_it_is_not_there_on_other_planes_of_the_process(plane: str) -> None:
+def test_a_backup_is_not_served_on_other_planes(plane: str) -> None:
     async def body(running: Running) -> None:
         with pytest.raises(ApiError) as refused:
             await as_user(running, admin_user(plane), plane).fetch("/backup")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The built-in kinds keep the rules that clients of Kubernetes know."""
+"""Built-in kinds have the rules of Kubernetes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_items_of_built_in_lists_do_not_repeat_their_type(server: InProces
     assert (seen["apiVersion"], seen["kind"]) == ("v1", "ConfigMap")
 
 
-async def test_string_data_is_merged_into_data_and_never_read_back(server: InProcessServer) -> None:
+async def test_string_data_is_merged_into_data_and_never_returned(server: InProcessServer) -> None:
     secret = core("Secret", "s", data={"a": "QQ==", "b": "Qg=="}, stringData={"b": "new", "c": ""})
     created = await server.json("POST", f"{CORE}/secrets", secret)
     assert created["data"] == {"a": "QQ==", "b": "bmV3", "c": ""}
@@ -102,14 +102,14 @@ async def test_errors_about_a_secret_name_the_field_and_never_the_value(
     assert "4711" not in str(status)
 
 
-async def test_the_type_of_a_secret_stays(server: InProcessServer) -> None:
+async def test_the_type_of_a_secret_is_immutable(server: InProcessServer) -> None:
     await server.json("POST", f"{CORE}/secrets", core("Secret", "s"))
     status = await server.patch_refused(f"{CORE}/secrets/s", {"type": "other"})
     assert causes(status) == {"type": "FieldValueInvalid"}
 
 
 @pytest.mark.parametrize("kind", ["ConfigMap", "Secret"])
-async def test_immutable_freezes_the_data_and_itself(server: InProcessServer, kind: str) -> None:
+async def test_immutable_protects_the_data_and_itself(server: InProcessServer, kind: str) -> None:
     path = f"{CORE}/{kind.lower()}s"
     await server.json("POST", path, core(kind, "a", data={"k": "Zg=="}, immutable=True))
     for change in ({"data": {"k": "Zw=="}}, {"data": None}, {"immutable": False}):
@@ -118,7 +118,7 @@ async def test_immutable_freezes_the_data_and_itself(server: InProcessServer, ki
     assert (await server.merge(f"{path}/a", {"metadata": {"labels": {"a": "b"}}}))["immutable"]
 
 
-async def test_tables_count_the_data(server: InProcessServer) -> None:
+async def test_tables_contain_the_number_of_data_entries(server: InProcessServer) -> None:
     config = core("ConfigMap", "a", data={"k": "v"}, binaryData={"b": "AA=="})
     await server.json("POST", f"{CORE}/configmaps", config)
     table = await server.json("GET", f"{CORE}/configmaps", headers=TABLE)
@@ -129,7 +129,7 @@ async def test_tables_count_the_data(server: InProcessServer) -> None:
 # --- events
 
 
-async def test_events_are_one_set_of_objects_in_two_groups(server: InProcessServer) -> None:
+async def test_both_event_groups_serve_the_same_objects(server: InProcessServer) -> None:
     sent = event(message="up", source={"component": "kubelet"}, count=2, type="Normal")
     old = await server.json("POST", f"{CORE}/events", sent)
     new = await server.json("GET", f"{NEW_EVENTS}/e")
@@ -207,7 +207,9 @@ async def test_times_are_normalised(server: InProcessServer) -> None:
     assert causes(status) == {"firstTimestamp": "FieldValueInvalid"}
 
 
-async def test_an_event_lies_with_its_object_and_says_who_reports(server: InProcessServer) -> None:
+async def test_an_event_has_the_namespace_of_its_object_and_a_reporter(
+    server: InProcessServer,
+) -> None:
     elsewhere = {"kind": "Workload", "name": "web", "namespace": "other"}
     status = await server.status("POST", f"{CORE}/events", event(involvedObject=elsewhere))
     assert causes(status) == {"involvedObject.namespace": "FieldValueInvalid"}
@@ -233,7 +235,7 @@ async def test_events_expire_an_hour_after_they_last_happened(server: InProcessS
     assert [item["metadata"]["name"] for item in listed["items"]] == ["renewed"]
 
 
-# --- PUT that creates
+# --- creation by PUT
 
 
 async def test_a_put_of_a_missing_lease_creates_it_and_later_needs_a_version(
@@ -260,7 +262,9 @@ async def test_a_put_of_a_missing_object_is_404_for_most_kinds(server: InProcess
 
 
 @pytest.mark.parametrize("spec", [{"leaseDurationSeconds": 0}, {"leaseTransitions": -1}])
-async def test_numbers_of_a_lease_make_sense(server: InProcessServer, spec: JsonObject) -> None:
+async def test_invalid_numbers_of_a_lease_are_rejected(
+    server: InProcessServer, spec: JsonObject
+) -> None:
     status = await server.status("POST", LEASES, lease(**spec))
     assert causes(status) == {f"spec.{next(iter(spec))}": "FieldValueInvalid"}
 
@@ -290,7 +294,9 @@ async def test_rules_are_checked_with_their_paths(server: InProcessServer) -> No
     ).status == 201
 
 
-async def test_bindings_get_their_groups_and_keep_their_role(server: InProcessServer) -> None:
+async def test_bindings_get_default_groups_and_their_role_is_immutable(
+    server: InProcessServer,
+) -> None:
     path = f"{RBAC}/namespaces/default/rolebindings"
     subjects = [
         {"kind": "User", "name": "ada"},

@@ -1,4 +1,4 @@
-"""However odd a definition is, it is refused or served: never a 5xx, and never one later."""
+"""Generated definitions are rejected or served, and never cause a 5xx response."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_a_costly_pattern_needs_a_maximum_length_that_fits() -> None:
     assert "set maxLength to at most" in problems(schema)[0].message
 
 
-async def test_there_are_only_so_many_columns(server: InProcessServer) -> None:
+async def test_the_number_of_columns_is_limited(server: InProcessServer) -> None:
     column = {"name": "c", "type": "string", "jsonPath": ".spec"}
     schema = objects(spec=TEXT)
     for count, refused in ((COLUMNS_MAX, False), (COLUMNS_MAX + 1, True)):
@@ -118,7 +118,7 @@ async def test_paths_of_a_definition_have_a_limited_number_of_steps(
     assert "at most 32 names" in found[f"{path}.subresources.scale.specReplicasPath"]
 
 
-async def test_names_of_a_definition_that_serves_nothing_stay_taken(
+async def test_names_of_a_definition_without_served_versions_stay_reserved(
     server: InProcessServer,
 ) -> None:
     names = {"plural": "widgets", "kind": "Widget", "shortNames": ["wi"]}

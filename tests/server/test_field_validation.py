@@ -1,4 +1,4 @@
-"""Unknown and duplicate fields: dropped, reported or refused, as the caller wishes."""
+"""Unknown and duplicate fields are dropped, reported or rejected, by the fieldValidation mode."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def with_unknown_fields() -> JsonObject:
     return sent
 
 
-async def test_strict_refuses_and_names_every_field(server: InProcessServer) -> None:
+async def test_strict_rejects_and_lists_every_field(server: InProcessServer) -> None:
     status = await server.status("POST", WORKLOADS, with_unknown_fields(), fieldValidation="Strict")
     assert (status["code"], status["reason"]) == (400, "BadRequest")
     assert status["message"] == (
@@ -28,7 +28,7 @@ async def test_strict_refuses_and_names_every_field(server: InProcessServer) -> 
     )
 
 
-async def test_an_unknown_field_is_said_before_the_one_it_was_meant_to_be(
+async def test_an_unknown_field_is_reported_before_the_missing_one(
     server: InProcessServer,
 ) -> None:
     sent = workload()
@@ -40,7 +40,7 @@ async def test_an_unknown_field_is_said_before_the_one_it_was_meant_to_be(
 
 
 @pytest.mark.parametrize("query", [{}, {"fieldValidation": "Warn"}])
-async def test_warn_is_the_default_and_says_what_was_dropped(
+async def test_warn_is_the_default_and_lists_dropped_fields(
     server: InProcessServer, query: dict[str, Any]
 ) -> None:
     response = await server.ask("POST", WORKLOADS, with_unknown_fields(), **query)
@@ -53,12 +53,12 @@ async def test_warn_is_the_default_and_says_what_was_dropped(
     assert not {"extra"} & set(decode(response.body))
 
 
-async def test_ignore_says_nothing(server: InProcessServer) -> None:
+async def test_ignore_sends_no_warning(server: InProcessServer) -> None:
     response = await server.ask("POST", WORKLOADS, with_unknown_fields(), fieldValidation="Ignore")
     assert (response.status, "warning" in response.headers) == (201, False)
 
 
-async def test_another_mode_is_422(server: InProcessServer) -> None:
+async def test_an_unknown_mode_is_422(server: InProcessServer) -> None:
     status = await server.status("POST", WORKLOADS, workload(), fieldValidation="Loose")
     assert status["code"] == 422
 
@@ -70,7 +70,9 @@ async def test_patches_and_status_are_validated_too(server: InProcessServer) -> 
     assert 'unknown field "status.colour"' in status["message"]
 
 
-async def test_duplicate_keys_are_found_for_those_who_ask(server: InProcessServer) -> None:
+async def test_duplicate_keys_are_reported_in_strict_and_warn_mode(
+    server: InProcessServer,
+) -> None:
     body = encode(workload()).replace(b'"kind":', b'"kind":"Instance","kind":', 1)
     status = await server.status("POST", WORKLOADS, body, fieldValidation="Strict")
     assert 'duplicate field "kind"' in status["message"]
@@ -83,7 +85,7 @@ def test_duplicates_are_found_at_any_depth() -> None:
     assert list(duplicate_fields(body)) == ["a.b", "c[1].d", "c[1].d.e"]
 
 
-async def test_a_field_name_cannot_break_out_of_the_warning_header(server: InProcessServer) -> None:
+async def test_field_names_are_escaped_in_the_warning_header(server: InProcessServer) -> None:
     sent = workload()
     sent['x"\r\nset-cookie: a=b\u00e9\\'] = 1
     sent["y" * 5000] = 1

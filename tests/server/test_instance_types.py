@@ -1,4 +1,4 @@
-"""The catalogue of sizes as the server enforces it: the platform's own counts for every project."""
+"""Instance types: the server validates their lifecycle and the workloads that use them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def retire(server: InProcessServer, name: str, *phases: str) -> None:
         await server.merge(f"{TYPES}/{name}", {"spec": {"lifecycle": lifecycle}})
 
 
-async def test_an_unknown_size_is_refused_on_create_and_on_update(server: InProcessServer) -> None:
+async def test_an_unknown_type_is_rejected_on_create_and_update(server: InProcessServer) -> None:
     await keep(server, "d1-standard-2")
     refused = await server.status("POST", WORKLOADS, sized("d1-standard-9"))
     assert refused["code"] == 422
@@ -49,7 +49,7 @@ async def test_an_unknown_size_is_refused_on_create_and_on_update(server: InProc
     }
 
 
-async def test_a_deprecated_size_warns_and_a_disabled_one_is_refused(
+async def test_a_deprecated_type_is_a_warning_and_a_disabled_one_is_rejected(
     server: InProcessServer,
 ) -> None:
     await keep(server, "d1-standard-2")
@@ -67,20 +67,20 @@ async def test_a_deprecated_size_warns_and_a_disabled_one_is_refused(
     assert scaled["spec"]["placements"][0]["scaleSettings"]["minReplicas"] == 2
 
 
-async def test_a_change_of_labels_asks_nobody(server: InProcessServer) -> None:
+async def test_a_change_of_labels_does_not_check_the_type(server: InProcessServer) -> None:
     await server.json("POST", WORKLOADS, sized("d1-standard-2"))
     await keep(server, "other")
     labelled = await server.merge(f"{WORKLOADS}/web", {"metadata": {"labels": {"a": "b"}}})
     assert labelled["metadata"]["labels"] == {"a": "b"}
 
 
-async def test_a_deprecated_type_cannot_be_disabled_before_its_grace_is_over() -> None:
+async def test_a_deprecated_type_cannot_be_disabled_during_its_grace_period() -> None:
     async with running_server(deprecation_grace_s=3600.0) as server:
         await keep(server, "d1-standard-2")
         await keep(server, "old")
         await retire(server, "old", "Deprecated")
-        said = {"status": {"deprecatedAt": timestamp(server.clock.now_s)}}
-        await server.merge(f"{TYPES}/old/status", said)
+        status = {"status": {"deprecatedAt": timestamp(server.clock.now_s)}}
+        await server.merge(f"{TYPES}/old/status", status)
         disabled = {"spec": {"lifecycle": {"phase": "Disabled"}}}
         refused = await server.patch_refused(f"{TYPES}/old", disabled)
         assert causes(refused) == {"spec.lifecycle.phase": "FieldValueForbidden"}
@@ -88,7 +88,7 @@ async def test_a_deprecated_type_cannot_be_disabled_before_its_grace_is_over() -
         await server.merge(f"{TYPES}/old", disabled)
 
 
-async def test_a_type_is_deleted_when_it_is_disabled_and_not_before(
+async def test_a_type_can_be_deleted_only_if_it_is_disabled(
     server: InProcessServer,
 ) -> None:
     await keep(server, "d1-standard-2")
@@ -103,10 +103,10 @@ async def test_a_type_is_deleted_when_it_is_disabled_and_not_before(
     assert causes(all_of_them) == {"spec.lifecycle.phase": "FieldValueForbidden"}
 
 
-async def test_a_copy_of_a_type_goes_when_its_original_is_gone_or_another(
+async def test_a_copy_can_be_deleted_if_its_original_is_missing_or_replaced(
     server: InProcessServer,
 ) -> None:
-    """Those who keep the copies can, without a right that anybody else has not."""
+    """The controller of the copies needs no additional permission for that."""
     await keep(server, "d1-standard-2")
     await keep(server, "stale", prefix=PROJECT)
     await keep(server, "d1-standard-2", prefix=PROJECT)

@@ -1,4 +1,4 @@
-"""Nothing of one plane is seen on another: names, access, versions, watches."""
+"""Planes are isolated: names, access, versions and watches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OBJECTS: list[tuple[str, JsonObject]] = [
 
 
 @pytest.mark.parametrize(("path", "obj"), OBJECTS, ids=lambda value: str(value)[-20:])
-async def test_an_object_is_on_its_plane_only(
+async def test_an_object_exists_on_its_plane_only(
     server: InProcessServer, path: str, obj: JsonObject
 ) -> None:
     before = server.store.version("hub")
@@ -46,7 +46,7 @@ async def test_an_object_is_on_its_plane_only(
     assert (await server.ask("GET", f"{HUB}{path}/{name}")).status == 200
 
 
-async def test_the_end_of_a_plane_is_nothing_to_the_others(server: InProcessServer) -> None:
+async def test_deleting_a_plane_does_not_affect_others(server: InProcessServer) -> None:
     for path, obj in OBJECTS:
         await server.json("POST", PROJECT + path, obj)
         await server.json("POST", HUB + path, obj)
@@ -65,7 +65,7 @@ async def test_the_end_of_a_plane_is_nothing_to_the_others(server: InProcessServ
     assert (await server.json("GET", f"{PROJECT}/api/v1/namespaces"))["items"] == []
 
 
-async def test_kinds_of_the_platform_are_listed_as_definitions_that_nobody_can_change(
+async def test_kinds_of_the_platform_are_listed_as_read_only_definitions(
     server: InProcessServer,
 ) -> None:
     path = f"{DEFINITIONS}/workloads.compute.datumapis.com"

@@ -1,4 +1,4 @@
-"""What one request, one object and one user may take (attack pattern A5)."""
+"""Limits of requests, objects and users (attack pattern A5)."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def large(name: str, size_bytes: int) -> JsonObject:
 
 
 def event(size_bytes: int) -> JsonObject:
-    """Of a kind without a status."""
+    """Return an object of a kind without a status."""
     about = {"kind": "Namespace", "name": "default", "namespace": "default"}
     metadata = {"name": "a", "finalizers": ["example.com/hold"]}
     obj = {"apiVersion": "v1", "kind": "Event", "metadata": metadata, "involvedObject": about}
     return {**obj, "message": "x" * size_bytes}
 
 
-async def test_an_object_over_the_limit_is_refused_and_changes_nothing(
+async def test_an_object_over_the_size_limit_is_rejected(
     server: InProcessServer,
 ) -> None:
     for query in ({}, {"dryRun": "All"}):
@@ -69,7 +69,7 @@ async def test_an_object_over_the_limit_is_refused_and_changes_nothing(
     assert (await server.ask("POST", DEPLOYMENTS, large("a", 1_000_000))).status == 201
 
 
-async def test_an_object_does_not_grow_over_the_limit_by_patches(server: InProcessServer) -> None:
+async def test_patches_cannot_grow_an_object_over_the_limit(server: InProcessServer) -> None:
     await server.json("POST", DEPLOYMENTS, large("a", 1_000_000))
     before = await server.json("GET", f"{DEPLOYMENTS}/a")
     arguments = ["x" * 1_000_000]
@@ -92,7 +92,7 @@ async def test_an_object_of_the_largest_size_can_still_be_deleted(server: InProc
     assert (await server.ask("GET", f"{EVENTS}/a")).status == 404
 
 
-async def test_what_is_asked_for_leaves_room_for_marks_and_for_the_status(
+async def test_the_spec_leaves_room_for_metadata_and_status(
     server: InProcessServer,
 ) -> None:
     base = len((await server.ask("POST", DEPLOYMENTS, large("a", 0), dryRun="All")).body)
@@ -114,18 +114,18 @@ async def test_what_is_asked_for_leaves_room_for_marks_and_for_the_status(
     await server.json("PUT", path, smaller)
 
 
-async def test_marks_in_the_metadata_leave_room_for_the_status(server: InProcessServer) -> None:
+async def test_the_metadata_leaves_room_for_the_status(server: InProcessServer) -> None:
     await server.json("POST", DEPLOYMENTS, large("a", 1_000_000))
     note = {"metadata": {"annotations": {"note": "x" * 200_000}}}
     status = await server.patch_refused(f"{DEPLOYMENTS}/a", note)
     assert (status["code"], f"may have {METADATA_BYTES_MAX}" in status["message"]) == (413, True)
 
 
-async def test_a_template_has_a_limit_of_its_own_that_says_what_to_do(
+async def test_the_error_of_a_large_template_contains_the_next_action(
     server: InProcessServer,
 ) -> None:
     empty = await server.json("POST", WORKLOADS, with_arguments(workload("a"), 0), dryRun="All")
-    base = len(encode(empty["spec"]["template"]))  # with its defaults
+    base = len(encode(empty["spec"]["template"]))  # including its defaults
     fits = with_arguments(workload("a"), TEMPLATE_BYTES_MAX - base)
     await server.json("POST", WORKLOADS, fits)
     for method, path in (("POST", WORKLOADS), ("PUT", f"{WORKLOADS}/a")):
@@ -139,14 +139,16 @@ async def test_a_template_has_a_limit_of_its_own_that_says_what_to_do(
 
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
-async def test_deep_documents_are_refused(server: InProcessServer, opening: bytes) -> None:
+async def test_deeply_nested_documents_are_rejected(
+    server: InProcessServer, opening: bytes
+) -> None:
     closing = b"]" if opening == b"[" else b"}"
     for depth in (100, 50_000):
         body = b'{"spec":' + opening * depth + b"1" + closing * depth + b"}"
         assert (await server.ask("POST", WORKLOADS, body)).status == 400
 
 
-async def test_a_user_has_only_so_many_watches_open_on_a_plane() -> None:
+async def test_the_open_watches_of_a_user_on_a_plane_are_limited() -> None:
     async with server_with_ann(watches_per_user_max=3) as server:
         await grant(server, rule("list watch", "workloads"))
         await grant(server, rule("list watch", "workloads"), prefix=PROJECT)
@@ -173,7 +175,7 @@ async def test_a_user_has_only_so_many_watches_open_on_a_plane() -> None:
     ],
     ids=["containers", "numbers", "fields", "strings"],
 )
-def test_too_many_values_are_refused_before_they_are_built(
+def test_too_many_values_are_rejected_before_decoding(
     body: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(document, "decode", lambda body: pytest.fail("it was decoded"))
@@ -184,5 +186,5 @@ def test_too_many_values_are_refused_before_they_are_built(
 @pytest.mark.parametrize(
     "text", [",[{" * 200_000, '",[{' * 100_000, "\\" * 300_001 + '",' * 99_999]
 )
-def test_separators_inside_of_a_text_are_not_values(text: str) -> None:
+def test_separators_inside_of_a_text_do_not_count_as_values(text: str) -> None:
     assert decode_json(encode({"data": {"a": text}})) == {"data": {"a": text}}

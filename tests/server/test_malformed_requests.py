@@ -1,4 +1,4 @@
-"""No request, however odd, is answered by a defect."""
+"""Malformed requests never cause an internal error."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ WEB = f"{WORKLOADS}/web"
         ("DELETE", WEB, JSON),
     ],
 )
-async def test_a_body_that_is_packed_is_refused_and_not_read_as_if_it_were_plain(
+async def test_a_compressed_body_is_rejected(
     server: InProcessServer, method: str, path: str, media_type: str
 ) -> None:
     await server.json("POST", WORKLOADS, workload())
@@ -57,7 +57,7 @@ async def test_a_body_that_is_packed_is_refused_and_not_read_as_if_it_were_plain
     assert "content encoding 'gzip'" in decode(answer.body)["message"]
 
 
-async def test_a_body_that_is_said_to_be_as_it_is_is_read(server: InProcessServer) -> None:
+async def test_a_body_with_identity_encoding_is_accepted(server: InProcessServer) -> None:
     headers = {"content-type": JSON, "content-encoding": "identity"}
     assert (await server.ask("POST", WORKLOADS, workload(), headers=headers)).status == 201
 
@@ -92,7 +92,7 @@ def nested(depth: int) -> bytes:
     ],
 )
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-async def test_a_body_that_is_not_the_object_is_400(
+async def test_a_body_of_the_wrong_type_is_400(
     server: InProcessServer, method: str, body: bytes
 ) -> None:
     await server.json("POST", WORKLOADS, workload())
@@ -130,7 +130,7 @@ async def test_a_body_that_is_not_the_object_is_400(
         {"name": "web", "generateName": 1},
     ],
 )
-async def test_metadata_of_the_wrong_type_is_400_and_names_the_place(
+async def test_metadata_of_the_wrong_type_is_400_with_the_field(
     server: InProcessServer, metadata: Any
 ) -> None:
     status = await server.status("POST", WORKLOADS, {**workload(), "metadata": metadata})
@@ -138,13 +138,13 @@ async def test_metadata_of_the_wrong_type_is_400_and_names_the_place(
     assert "metadata" in status["message"]
 
 
-async def test_numbers_beyond_any_type_do_no_harm(server: InProcessServer) -> None:
+async def test_numbers_beyond_64_bits_are_no_internal_error(server: InProcessServer) -> None:
     for number in ("18446744073709551616", "-9223372036854775809", "1e300", "123456789" * 30):
         body = encode(workload()).replace(b'"minReplicas":1', b'"minReplicas":' + number.encode())
         assert (await server.ask("POST", WORKLOADS, body)).status in (400, 422)
 
 
-async def test_a_path_or_query_without_bytes_is_400(server: InProcessServer) -> None:
+async def test_a_path_or_query_with_surrogates_is_400(server: InProcessServer) -> None:
     assert (await server.status("GET", f"{WORKLOADS}/\ud800"))["code"] == 400
     assert (await server.status("GET", WORKLOADS, labelSelector="\udfff"))["code"] == 400
     headers = {"content-type": "\ud800"}
@@ -218,7 +218,7 @@ documents = st.recursive(
 
 @st.composite
 def mutated_objects(draw: st.DrawFn) -> Any:
-    """A valid object in which some places hold something else."""
+    """A valid object with some values replaced."""
     obj: Any = draw(st.sampled_from([workload(), namespace("web")]))
     obj = decode(encode(obj))
     for _ in range(draw(st.integers(1, 3))):
@@ -277,7 +277,7 @@ async def check_all(todo: list[Request]) -> None:
         await server.json("POST", WORKLOADS, workload())
         for request in todo:
             response = await server.api.dispatch(request)
-            # A version from the future is answered 504 by Kubernetes too.
+            # Kubernetes also responds with 504 to a future version.
             ahead = response.status == 504 and "resourceVersion" in request.query
             assert response.status < 500 or ahead, (request, response.body)
             if response.status >= 400 and response.content_type == JSON:
@@ -293,5 +293,5 @@ async def check_all(todo: list[Request]) -> None:
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(requests, min_size=1, max_size=6))
-def test_random_requests_never_meet_a_defect(todo: list[Request]) -> None:
+def test_random_requests_cause_no_internal_error(todo: list[Request]) -> None:
     asyncio.run(check_all(todo))

@@ -1,4 +1,4 @@
-"""/metrics: who may read it, what it says, and that strangers cannot make it grow."""
+"""/metrics: permissions, content, and a bounded number of series."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 USERS = {
     "scraper": User("scraper", (), frozenset({"platform"})),
-    "nobody": User("nobody", (), frozenset({"platform"})),
+    "unprivileged": User("unprivileged", (), frozenset({"platform"})),
     "operator": User("admin:platform", (), frozenset({"platform"})),
 }
 
 
-def parsed(response: Response) -> Samples:
+def parse_metrics(response: Response) -> Samples:
     assert response.status == 200, response.body
     assert response.content_type.startswith("text/plain")
     return {
@@ -39,8 +39,8 @@ def parsed(response: Response) -> Samples:
     }
 
 
-async def scraped(server: InProcessServer) -> Samples:
-    return parsed(await server.ask("GET", "/metrics"))
+async def scrape(server: InProcessServer) -> Samples:
+    return parse_metrics(await server.ask("GET", "/metrics"))
 
 
 def of(samples: Samples, name: str, **labels: str) -> float:
@@ -51,7 +51,7 @@ async def test_requests_are_counted_by_verb_resource_and_code() -> None:
     async with running_server() as server:
         await server.json("POST", f"{PROJECT}{WORKLOADS}", workload())
         await server.status("GET", f"{PROJECT}{WORKLOADS}/absent")
-        samples = await scraped(server)
+        samples = await scrape(server)
     name, resource = "datum_apiserver_requests_total", "workloads.compute.datumapis.com"
     assert of(samples, name, verb="create", resource=resource, code="201") == 1
     assert of(samples, name, verb="get", resource=resource, code="404") == 1
@@ -60,51 +60,51 @@ async def test_requests_are_counted_by_verb_resource_and_code() -> None:
     assert of(samples, "datum_apiserver_requests_in_flight") == 1, "this very one"
 
 
-async def test_open_watches_and_objects_are_told() -> None:
+async def test_open_watches_and_objects_are_counted() -> None:
     async with running_server() as server:
         await server.json("POST", f"{PROJECT}{WORKLOADS}", workload())
         watch = await server.watch(f"{PROJECT}{WORKLOADS}")
-        samples = await scraped(server)
+        samples = await scrape(server)
         assert of(samples, "datum_apiserver_open_watches") == 1
         resource = "workloads.compute.datumapis.com"
         assert of(samples, "datum_store_objects", plane="project/demo", resource=resource) == 1
         assert of(samples, "datum_store_planes") == 4
         watch.stream.stop()
         del watch
-        assert of(await scraped(server), "datum_apiserver_open_watches") == 0
+        assert of(await scrape(server), "datum_apiserver_open_watches") == 0
 
 
-async def test_commits_are_counted_with_the_writes_that_shared_them() -> None:
+async def test_commits_and_their_writes_are_counted() -> None:
     registry = CollectorRegistry()
     metrics = ServerMetrics(registry)
     metrics.observe_commit(3, 0.002, True)
     metrics.observe_commit(1, 0.002, True)
     metrics.observe_commit(9, 0.1, False)
-    samples = parsed(metrics.page())
+    samples = parse_metrics(metrics.page())
     assert of(samples, "datum_store_commit_duration_seconds_count") == 2
     assert of(samples, "datum_store_commit_entries_sum") == 4
     assert of(samples, "datum_store_commit_failures_total") == 1
 
 
-async def test_strangers_cannot_make_the_page_grow() -> None:
+async def test_requests_with_random_names_add_no_series() -> None:
     async with running_server() as server:
         await server.json(
             "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition()
         )
-        before = len(await scraped(server))
+        before = len(await scrape(server))
         for number in range(50):
             await server.ask("GET", f"/apis/nowhere.example.com/v1/things{number}")
             await server.ask(f"VERB{number}", f"{PROJECT}{WORKLOADS}")
             await server.ask("GET", f"/no/such/path/{number}")
             await server.ask("GET", "/apis/example.com/v1/widgets")
-        samples = await scraped(server)
+        samples = await scrape(server)
     grown = len(samples) - before
     assert grown < 90, "a few label sets, each with its buckets"
     assert of(samples, "datum_apiserver_requests_total", verb="list", resource="other", code="200")
     assert not [key for key in samples if "widgets" in str(key) or "things" in str(key)]
 
 
-async def test_many_planes_are_summed_up() -> None:
+async def test_metrics_of_many_planes_are_aggregated() -> None:
     async with running_server() as server:
         for number in range(PLANES_MAX + 20):
             await server.store.create_plane(f"project/p{number:04d}")
@@ -112,24 +112,24 @@ async def test_many_planes_are_summed_up() -> None:
             prefix = PROJECT.replace("demo", f"p{number:04d}")
             body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}}
             await server.json("POST", f"{prefix}/api/v1/namespaces", body)
-        samples = await scraped(server)
+        samples = await scrape(server)
     assert of(samples, "datum_store_objects", plane="project/p0000", resource="namespaces") == 1
     assert of(samples, "datum_store_objects", plane="other", resource="namespaces") == 2
     planes = {dict(labels).get("plane") for name, labels in samples if name.endswith("_objects")}
     assert len(planes) <= PLANES_MAX + 1
 
 
-async def test_only_those_who_may_read_them() -> None:
+async def test_metrics_need_permission() -> None:
     async with running_server(users=USERS) as server:
         await ensure_first_roles(server, "platform")
         anonymous = await server.ask("GET", "/metrics", token="")
-        nobody = await server.ask("GET", "/metrics", token="nobody")
+        unprivileged = await server.ask("GET", "/metrics", token="unprivileged")
         bound = cluster_binding("scraper", "metrics-reader", user("scraper"))
         await server.json("POST", f"{RBAC}/clusterrolebindings", bound)
         reader = await server.ask("GET", "/metrics", token="scraper")
         operator = await server.ask("GET", "/metrics", token="operator")
         posted = await server.ask("POST", "/metrics", token="operator")
-    codes = [r.status for r in (anonymous, nobody, reader, operator, posted)]
+    codes = [r.status for r in (anonymous, unprivileged, reader, operator, posted)]
     assert codes == [401, 403, 200, 200, 405]
 
 
@@ -139,7 +139,7 @@ async def test_other_planes_have_no_metrics_page() -> None:
             assert (await server.ask("GET", f"{prefix}/metrics")).status == 404
 
 
-def test_the_role_of_readers_allows_nothing_else() -> None:
+def test_the_role_of_metrics_readers_permits_nothing_else() -> None:
     assert rules_by_role(PLATFORM)["metrics-reader"] == (
         {"nonResourceURLs": ["/metrics"], "verbs": ["get"]},
     )

@@ -1,4 +1,4 @@
-"""Whatever is done through the API, a watcher that replays its events holds what the store holds.
+"""A watcher that replays the events of any sequence of requests has the state of the store.
 
 Operations run against a small model of the object rules; schedules and ids come from a seed.
 """
@@ -43,7 +43,7 @@ Operation = tuple[str, str, Any]
 
 @dataclass
 class Expected:
-    """One object as the rules say it should be."""
+    """The expected state of one object."""
 
     held: bool
     image: str = "web:1"
@@ -58,7 +58,7 @@ class Model:
     objects: dict[str, Expected] = field(default_factory=dict)
 
     def apply(self, operation: Operation) -> int:
-        """The status code the server must answer with."""
+        """Return the expected status code."""
         action, name, value = operation
         found = self.objects.get(name)
         if action == "create":
@@ -123,7 +123,7 @@ async def perform(server: InProcessServer, operation: Operation) -> int:
 
 
 async def put(server: InProcessServer, path: str, name: str, *, fresh: bool) -> Any:
-    """Write back what was read, or something at a version of long ago."""
+    """Send the current object, or one with an old version."""
     read = await server.ask("GET", path)
     if read.status != 200 or fresh:
         body: Any = read.body if read.status == 200 else workload(name, resourceVersion="1")
@@ -144,8 +144,8 @@ def shown(obj: JsonObject) -> Expected:
     )
 
 
-async def replayed(watch: Events) -> dict[str, JsonObject]:
-    """The objects a watcher holds after the last event, checking the stream on the way."""
+async def replay_events(watch: Events) -> dict[str, JsonObject]:
+    """Return the objects of a watcher after the last event, and check the order of events."""
     held: dict[str, JsonObject] = {}
     for kind, obj in await watch.rest():
         name, at = obj["metadata"]["name"], int(obj["metadata"]["resourceVersion"])
@@ -169,9 +169,7 @@ async def listed(server: InProcessServer, **query: str) -> dict[str, JsonObject]
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(operations, max_size=40), st.integers(0, 2**32))
-def test_the_server_follows_the_model_and_watchers_follow_the_server(
-    todo: list[Operation], seed: int
-) -> None:
+def test_server_and_watchers_have_the_state_of_the_model(todo: list[Operation], seed: int) -> None:
     async def main(_: object) -> None:
         async with running_server() as server:
             model = Model()
@@ -186,7 +184,7 @@ def test_the_server_follows_the_model_and_watchers_follow_the_server(
             at_end = {name: o for name, o in present.items() if shown(o).label == "on"}
             server_side = await listed(server, labelSelector="state=on")
             asyncio.get_running_loop().call_later(1, server.api.close_streams)
-            held = await asyncio.gather(*map(replayed, (everything, late, selection)))
+            held = await asyncio.gather(*map(replay_events, (everything, late, selection)))
             assert held == [present, present, at_end]
             assert server_side == at_end
 
@@ -195,7 +193,7 @@ def test_the_server_follows_the_model_and_watchers_follow_the_server(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.lists(operations, max_size=12), min_size=2, max_size=5), st.integers(0, 2**32))
-def test_watchers_agree_with_the_store_when_many_write_at_once(
+def test_watchers_have_the_state_of_the_store_after_concurrent_writes(
     writers: list[list[Operation]], seed: int
 ) -> None:
     async def main(_: object) -> None:
@@ -209,6 +207,6 @@ def test_watchers_agree_with_the_store_when_many_write_at_once(
             assert {code for answered in codes for code in answered} <= {200, 201, 404, 409, 422}
             present = await listed(server)
             asyncio.get_running_loop().call_later(1, server.api.close_streams)
-            assert await replayed(watch) == present
+            assert await replay_events(watch) == present
 
     run_virtual(Random(seed), main)

@@ -1,4 +1,4 @@
-"""A coroutine that runs at once and becomes a task only when it waits."""
+"""A coroutine that runs at once, and becomes a task only if it waits."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from datum_compute.server.http.eager import begun
 PLACE: ContextVar[str] = ContextVar("PLACE", default="outside")
 
 
-async def test_what_does_not_wait_is_done_at_once() -> None:
+async def test_a_coroutine_that_does_not_wait_completes_at_once() -> None:
     async def answer() -> int:
         return 42
 
     assert begun(asyncio.get_running_loop(), answer()) == 42
 
 
-async def test_what_waits_goes_on_as_a_task_in_its_own_context() -> None:
+async def test_a_coroutine_that_waits_continues_as_a_task_in_its_context() -> None:
     news: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def answer() -> tuple[int, str]:
@@ -37,7 +37,7 @@ async def test_what_waits_goes_on_as_a_task_in_its_own_context() -> None:
     assert await task == (1, "inside")
 
 
-async def test_errors_come_out_wherever_they_happen() -> None:
+async def test_errors_are_raised_before_and_after_a_wait() -> None:
     async def at_once() -> None:
         raise ValueError("at once")
 

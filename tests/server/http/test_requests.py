@@ -1,4 +1,4 @@
-"""Requests as clients send them, well and badly, and the answers they get."""
+"""Responses to valid and invalid HTTP requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def asked(server: InProcessServer, *sent: bytes) -> Answer:
 CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
 
 
-async def test_a_request_and_its_answer(server: InProcessServer) -> None:
+async def test_a_request_gets_a_response(server: InProcessServer) -> None:
     sent = request("POST", body=encode(workload()))
     created = await asked(server, *(sent[i : i + 7] for i in range(0, len(sent), 7)))
     assert created.status == 201
@@ -77,7 +77,9 @@ async def test_no_more_is_read_while_a_request_waits_for_the_one_before(
     assert wire.is_reading()
 
 
-async def test_a_client_that_takes_no_answers_gets_no_more(server: InProcessServer) -> None:
+async def test_no_request_is_processed_while_the_client_reads_no_responses(
+    server: InProcessServer,
+) -> None:
     wire = Wire(front_of(server))
     wire.takes = False
     wire.send(request(target="/version") * 3)
@@ -87,7 +89,7 @@ async def test_a_client_that_takes_no_answers_gets_no_more(server: InProcessServ
     assert (await wire.answer(2)).status == 200
 
 
-async def test_a_large_answer_goes_out_in_pieces_that_wait_for_the_client(
+async def test_a_large_response_is_sent_in_pieces_as_the_client_reads(
     server: InProcessServer,
 ) -> None:
     note = {"note": "x" * 200_000}
@@ -127,7 +129,7 @@ async def test_head_has_no_body_and_keeps_the_connection(server: InProcessServer
         ("1.1", {"Connection": "upgrade", "Upgrade": "websocket"}, True),
     ],
 )
-async def test_the_connection_stays_or_ends_as_the_client_wants(
+async def test_the_connection_header_decides_whether_the_connection_is_kept(
     server: InProcessServer, version: str, headers: dict[str, str], closes: bool
 ) -> None:
     wire = Wire(front_of(server))
@@ -137,7 +139,7 @@ async def test_the_connection_stays_or_ends_as_the_client_wants(
     assert (answer.headers.get("connection"), wire.closed) == ("close" if closes else None, closes)
 
 
-async def test_who_expects_a_go_ahead_gets_one_and_only_then(server: InProcessServer) -> None:
+async def test_100_continue_is_sent_only_if_the_client_expects_it(server: InProcessServer) -> None:
     body = encode(workload())
     wire = Wire(front_of(server))
     head = request("POST", headers={"Content-Length": str(len(body)), "Expect": "100-continue"})
@@ -182,7 +184,7 @@ async def test_a_body_in_very_many_chunks_is_read(server: InProcessServer) -> No
     assert (await asked(server, head + chunked(*parts))).status == 201
 
 
-async def test_trailers_that_never_end_are_cut_off(server: InProcessServer) -> None:
+async def test_trailers_beyond_the_limit_end_the_connection(server: InProcessServer) -> None:
     wire = Wire(front_of(server))
     wire.send(request("POST", headers={"Transfer-Encoding": "chunked"}) + b"1\r\n{\r\n0\r\n")
     for _ in range(500):
@@ -190,7 +192,7 @@ async def test_trailers_that_never_end_are_cut_off(server: InProcessServer) -> N
     assert (await wire.answer()).status == 413
 
 
-async def test_chunks_that_are_mostly_frame_end_somewhere(server: InProcessServer) -> None:
+async def test_the_overhead_of_chunks_is_limited(server: InProcessServer) -> None:
     wire = Wire(front_of(server))
     wire.send(request("POST", headers={"Transfer-Encoding": "chunked"}) + b"1;x=")
     for _ in range(500):
@@ -199,7 +201,7 @@ async def test_chunks_that_are_mostly_frame_end_somewhere(server: InProcessServe
 
 
 @pytest.mark.parametrize("length", ["x", "-1", "\u00b2", "9" * 5000, "1, 2", "0x1"])
-async def test_an_odd_content_length_is_refused(server: InProcessServer, length: str) -> None:
+async def test_an_invalid_content_length_is_rejected(server: InProcessServer, length: str) -> None:
     assert (await asked(server, request("POST", headers={"Content-Length": length}))).status in (
         400,
         413,
@@ -244,7 +246,9 @@ async def test_an_odd_content_length_is_refused(server: InProcessServer, length:
         b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     ],
 )
-async def test_what_is_not_http_is_400_and_the_end(server: InProcessServer, sent: bytes) -> None:
+async def test_an_invalid_request_gets_400_and_the_connection_is_closed(
+    server: InProcessServer, sent: bytes
+) -> None:
     wire = Wire(front_of(server))
     wire.send(request(target="/version"))
     wire.send(sent)
@@ -257,7 +261,7 @@ async def test_what_is_not_http_is_400_and_the_end(server: InProcessServer, sent
 
 
 @pytest.mark.parametrize("encoding", ["gzip, chunked", "chunked;q=1, chunked", "deflate,chunked"])
-async def test_an_encoding_other_than_chunked_is_501_and_the_end(
+async def test_an_unknown_transfer_encoding_gets_501_and_the_connection_is_closed(
     server: InProcessServer, encoding: str
 ) -> None:
     head = f"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: {encoding}\r\n\r\n"
@@ -273,7 +277,9 @@ async def test_a_client_of_http_1_0_needs_no_host(server: InProcessServer) -> No
     assert (await asked(server, b"GET /version HTTP/1.0\r\n\r\n")).status == 200
 
 
-async def test_what_is_wrong_is_told_after_the_answers_before_it(server: InProcessServer) -> None:
+async def test_the_response_to_an_invalid_request_follows_earlier_responses(
+    server: InProcessServer,
+) -> None:
     wire = Wire(front_of(server))
     wire.send(request("POST", body=encode(workload())) + request() + b"nonsense\r\n\r\n")
     await wire.answer(2)
@@ -290,7 +296,9 @@ async def test_what_is_wrong_is_told_after_the_answers_before_it(server: InProce
         ("&".join(["a=b"] * 200), 400),
     ],
 )
-async def test_odd_queries_are_answered(server: InProcessServer, query: str, status: int) -> None:
+async def test_unusual_queries_get_a_response(
+    server: InProcessServer, query: str, status: int
+) -> None:
     assert (await asked(server, request(target=f"{WORKLOADS}?{query}"))).status == status
 
 
@@ -306,11 +314,13 @@ async def test_odd_queries_are_answered(server: InProcessServer, query: str, sta
         ("//version", 404),
     ],
 )
-async def test_odd_paths_are_answered(server: InProcessServer, target: str, status: int) -> None:
+async def test_unusual_paths_get_a_response(
+    server: InProcessServer, target: str, status: int
+) -> None:
     assert (await asked(server, request(target=target))).status == status
 
 
-async def test_headers_are_limited_and_some_may_stand_only_once(server: InProcessServer) -> None:
+async def test_headers_are_limited_and_some_must_not_be_repeated(server: InProcessServer) -> None:
     refused = await asked(server, request(headers={"X-Long": "x" * HEAD_BYTES_MAX}))
     assert refused.status == 431
     assert b"headers are larger" in refused.body
@@ -325,7 +335,7 @@ async def test_headers_are_limited_and_some_may_stand_only_once(server: InProces
         assert b"more than once" in refused.body
 
 
-async def test_headers_that_never_end_are_cut_off(server: InProcessServer) -> None:
+async def test_headers_beyond_the_limit_end_the_connection(server: InProcessServer) -> None:
     wire = Wire(front_of(server))
     wire.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Long: ")
     for _ in range(9):
@@ -334,14 +344,14 @@ async def test_headers_that_never_end_are_cut_off(server: InProcessServer) -> No
     await wire.end()
 
 
-async def test_repeated_groups_are_all_taken(server: InProcessServer) -> None:
+async def test_repeated_impersonate_group_headers_are_all_used(server: InProcessServer) -> None:
     one = request(headers={"Impersonate-User": "ann", "Impersonate-Group": "a,b"})
     both = one[:-2] + b"impersonate-group: system:masters\r\n\r\n"
     assert (await asked(server, both)).status == 200
     assert (await asked(server, one)).status == 403
 
 
-async def test_a_head_is_never_taken_for_that_of_the_request_before(
+async def test_headers_of_an_earlier_request_are_not_reused(
     server: InProcessServer,
 ) -> None:
     wire = Wire(front_of(server))
@@ -352,7 +362,9 @@ async def test_a_head_is_never_taken_for_that_of_the_request_before(
     assert [answer.status for answer in wire.answers] == [200, 401, 404]
 
 
-async def test_a_client_that_leaves_in_the_middle_gets_no_answer(server: InProcessServer) -> None:
+async def test_an_incomplete_request_of_a_closed_connection_gets_no_response(
+    server: InProcessServer,
+) -> None:
     wire = Wire(front_of(server))
     wire.send(request("POST", headers={"Content-Length": "10"}) + b"{")
     wire.connection.connection_lost(None)
@@ -360,7 +372,7 @@ async def test_a_client_that_leaves_in_the_middle_gets_no_answer(server: InProce
     assert wire.raw == b""
 
 
-async def test_a_write_goes_on_when_its_client_has_gone(server: InProcessServer) -> None:
+async def test_a_write_continues_after_its_client_disconnects(server: InProcessServer) -> None:
     wire = Wire(front_of(server))
     server.journal.held = True
     wire.send(request("POST", body=encode(workload())))
@@ -378,8 +390,10 @@ async def test_a_write_goes_on_when_its_client_has_gone(server: InProcessServer)
     assert wire.raw == b""
 
 
-async def test_damaged_requests_never_harm(server: InProcessServer) -> None:
-    """No bytes whatever give a 5xx but 501, an exception or an answer too many."""
+async def test_damaged_requests_get_at_most_one_response_each_and_no_5xx(
+    server: InProcessServer,
+) -> None:
+    """Except for 501, no request gets a 5xx response, and none raises an exception."""
     random = Random(7)
     body = encode(workload())
     good = [

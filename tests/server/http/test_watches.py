@@ -1,4 +1,4 @@
-"""Watches over a connection: lines as they come, and every way in which one ends."""
+"""Watches on a connection: lines are sent as they arrive, and watches end in defined ways."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.server.http.wire import Wire, front_of, request
 WATCH = request(target=f"{WORKLOADS}?watch=1")
 
 
-async def test_a_watch_sends_its_headers_at_once_and_ends_when_the_client_goes(
+async def test_a_watch_sends_headers_at_once_and_ends_when_the_client_disconnects(
     server: InProcessServer,
 ) -> None:
     await server.json("POST", WORKLOADS, workload("first"))
@@ -29,7 +29,7 @@ async def test_a_watch_sends_its_headers_at_once_and_ends_when_the_client_goes(
     assert server.api.long_requests.waiting == 0
 
 
-async def test_a_client_that_knows_no_chunks_gets_lines_until_the_end(
+async def test_a_client_of_http_1_0_gets_lines_until_the_connection_ends(
     server: InProcessServer,
 ) -> None:
     await server.json("POST", WORKLOADS, workload("first"))
@@ -41,7 +41,7 @@ async def test_a_client_that_knows_no_chunks_gets_lines_until_the_end(
     await wire.end()
 
 
-async def test_many_first_events_go_out_in_few_chunks(server: InProcessServer) -> None:
+async def test_many_initial_events_are_sent_in_few_chunks(server: InProcessServer) -> None:
     for number in range(100):
         await server.json("POST", WORKLOADS, workload(f"w{number}"))
     wire = Wire(front_of(server))
@@ -50,7 +50,7 @@ async def test_many_first_events_go_out_in_few_chunks(server: InProcessServer) -
     assert wire.raw.count(b"}\n\r\n") < 12
 
 
-async def test_closing_the_streams_completes_open_answers(server: InProcessServer) -> None:
+async def test_closing_the_streams_completes_open_responses(server: InProcessServer) -> None:
     wire = Wire(front_of(server))
     wire.send(WATCH)
     await wire.settled()
@@ -67,7 +67,7 @@ async def test_a_request_behind_a_watch_is_answered_after_it(server: InProcessSe
     assert (await wire.answer(1)).status == 200
 
 
-async def test_a_slow_client_holds_its_watch_back_and_misses_nothing(
+async def test_a_watch_waits_for_a_slow_client_and_loses_no_event(
     server: InProcessServer,
 ) -> None:
     wire = Wire(front_of(server))

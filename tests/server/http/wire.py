@@ -1,4 +1,4 @@
-"""A client of the front without a socket: bytes in, answers out."""
+"""A client of the HTTP server that is connected without a socket."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Answer:
 
 
 class Wire(asyncio.Transport):
-    """The client's end of one connection. While ``takes`` is false it reads nothing."""
+    """The client side of one connection. It reads nothing while ``takes`` is false."""
 
     def __init__(self, front: HttpServer) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Wire(asyncio.Transport):
         self.connection = front.build_connection()
         self.connection.connection_made(self)
 
-    # --- what a client does
+    # --- the client
 
     def send(self, data: bytes) -> None:
         self._waiting += data
@@ -64,7 +64,7 @@ class Wire(asyncio.Transport):
             self.connection.resume_writing()
 
     async def answer(self, number: int = 0) -> Answer:
-        """The answer of that number, when it is complete."""
+        """Wait for the response with this number."""
         await self._until(lambda: len(self.answers) > number and self.answers[number].complete)
         return self.answers[number]
 
@@ -85,7 +85,7 @@ class Wire(asyncio.Transport):
         return self.answers[-1].body
 
     async def settled(self) -> None:
-        """Everything that needs no waiting has been done."""
+        """Run callbacks until nothing is left that needs no waiting."""
         for _ in range(10):
             await asyncio.sleep(0)
 
@@ -95,7 +95,7 @@ class Wire(asyncio.Transport):
                 self._news.clear()
                 await self._news.wait()
 
-    # --- what a transport does
+    # --- the transport
 
     def write(self, data: Any) -> None:
         if self.closed:
@@ -145,7 +145,7 @@ class Wire(asyncio.Transport):
             data, self._waiting = bytes(self._waiting), bytearray()
             self.connection.data_received(data)
 
-    # --- what the parser of the answers says
+    # --- callbacks of the response parser
 
     def on_message_begin(self) -> None:
         self.answers.append(Answer())
