@@ -41,7 +41,7 @@ class Port:
     folder: Path
     address: str
 
-    def issued(self, user: str, *groups: str, **more: object) -> ClientCertificate:
+    def issue_certificate(self, user: str, *groups: str, **more: object) -> ClientCertificate:
         now = NOW - timedelta(days=60) if more.pop("expired", False) else NOW
         return issue_client_certificate(self.folder, user, now, groups=groups, **more)  # type: ignore[arg-type]
 
@@ -78,8 +78,8 @@ async def port(tmp_path: Path) -> AsyncIterator[Port]:
 
 
 async def test_common_name_and_organizations_are_user_and_groups(port: Port) -> None:
-    assert (await port.get(WORKLOADS, port.issued("dora", "devs", "others")))[0] == 200
-    status, text = await port.get(WORKLOADS, port.issued("dora"))
+    assert (await port.get(WORKLOADS, port.issue_certificate("dora", "devs", "others")))[0] == 200
+    status, text = await port.get(WORKLOADS, port.issue_certificate("dora"))
     assert status == 403
     assert 'User \\"dora\\" cannot list' in text
 
@@ -91,41 +91,43 @@ async def test_a_client_certificate_is_optional(port: Port) -> None:
 
 
 async def test_a_token_overrides_a_client_certificate(port: Port) -> None:
-    shown = port.issued("dora", "devs")
+    shown = port.issue_certificate("dora", "devs")
     status, text = await port.get(WORKLOADS, shown, Authorization=f"Bearer {ANN}")
     assert (status, 'User \\"ann\\"' in text) == (403, True)
     assert (await port.get(WORKLOADS, shown, Authorization="Bearer wrong"))[0] == 401
 
 
 async def test_a_certificate_is_valid_for_its_plane_only(port: Port) -> None:
-    shown = port.issued("boss", "system:masters", planes=[PlaneName("project/demo")])
+    shown = port.issue_certificate("boss", "system:masters", planes=[PlaneName("project/demo")])
     assert (await port.get(PROJECT + WORKLOADS, shown))[0] == 200
     assert (await port.get(WORKLOADS, shown))[0] == 403
 
 
-async def refused(port: Port, shown: ClientCertificate) -> bool:
+async def is_rejected(port: Port, shown: ClientCertificate) -> bool:
     with contextlib.suppress(aiohttp.ClientError, ssl.SSLError, ConnectionError):
         return (await port.get(WORKLOADS, shown))[0] == 401
-    return True  # the connection did not come about
+    return True  # the TLS handshake failed
 
 
 async def test_expired_untrusted_and_server_certificates_are_rejected(
     port: Port, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    assert await refused(port, port.issued("dora", "devs", expired=True))
+    assert await is_rejected(port, port.issue_certificate("dora", "devs", expired=True))
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     ensure_certificate(elsewhere, NOW)
-    assert await refused(port, issue_client_certificate(elsewhere, "dora", NOW, groups=["devs"]))
+    assert await is_rejected(
+        port, issue_client_certificate(elsewhere, "dora", NOW, groups=["devs"])
+    )
     files = ensure_certificate(port.folder, NOW)
     own = ClientCertificate(files.certificate.read_bytes(), files.key.read_bytes())
-    assert await refused(port, own)
-    assert not await refused(port, port.issued("dora", "devs"))
+    assert await is_rejected(port, own)
+    assert not await is_rejected(port, port.issue_certificate("dora", "devs"))
 
 
 async def test_requests_on_an_open_connection_fail_after_the_certificate_expires(
     port: Port,
 ) -> None:
-    shown = port.issued("dora", "devs", lifetime=timedelta(hours=1))
+    shown = port.issue_certificate("dora", "devs", lifetime=timedelta(hours=1))
     assert (await port.get(WORKLOADS, shown))[0] == 200
     port.server.clock.now_s += 3600
     assert (await port.get(WORKLOADS, shown))[0] == 401

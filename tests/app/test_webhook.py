@@ -117,24 +117,29 @@ async def hook(tmp_path: Path) -> AsyncIterator[Hook]:
         yield running
 
 
-def sent(city: str = "DFW") -> JsonObject:
+def workload_in_city(city: str = "DFW") -> JsonObject:
     made = workload()
     made["spec"]["placements"][0]["cityCodes"] = [city]
     return made
 
 
 async def test_permissions_and_cities_of_the_plane_are_checked(hook: Hook) -> None:
-    assert (await hook.review_create(sent(), "edith")) == {"uid": "review-1", "allowed": True}
-    refused = await hook.review_create(sent(), "vera")
+    assert (await hook.review_create(workload_in_city(), "edith")) == {
+        "uid": "review-1",
+        "allowed": True,
+    }
+    refused = await hook.review_create(workload_in_city(), "vera")
     (cause,) = refused["status"]["details"]["causes"]
     assert cause["field"] == "spec.template.spec.networkInterfaces"
-    unknown = await hook.review_create(sent("DFX"), "edith")
+    unknown = await hook.review_create(workload_in_city("DFX"), "edith")
     assert "did you mean DFW" in unknown["status"]["message"]
-    assert (await hook.review_create(sent(), "edith", "/validate/project/demo"))["allowed"] is True
+    assert (await hook.review_create(workload_in_city(), "edith", "/validate/project/demo"))[
+        "allowed"
+    ] is True
 
 
 async def test_defaults_are_returned_as_a_patch(hook: Hook) -> None:
-    response = await hook.review_create(sent("dfw"), "edith", "/mutate")
+    response = await hook.review_create(workload_in_city("dfw"), "edith", "/mutate")
     operations = decode(base64.b64decode(response["patch"]))
     assert ("replace", "DFW") in [(o["op"], o["value"]) for o in operations]
 
@@ -148,7 +153,7 @@ INVALID_REQUESTS = [
     (b'{"apiVersion":"v1","kind":"Pod"}', 400),
     (b"[" * 100_000, 400),
     (encode(review(None)), 400),
-    (encode(review(sent(), userInfo={})), 200),
+    (encode(review(workload_in_city(), userInfo={})), 200),
     (encode(review({"spec": {"placements": [{}]}})), 200),
     (encode(review({"metadata": 7, "spec": None}, {"metadata": [], "spec": []})), 200),
     (b"x" * (3 * 1024 * 1024 + 1), 413),
@@ -168,13 +173,13 @@ async def test_an_invalid_request_is_not_a_server_error(
 async def test_other_paths_methods_and_media_types_are_rejected(hook: Hook) -> None:
     assert (await hook.request("GET", "/healthz"))[0] == 200
     assert (await hook.request("GET", "/validate"))[0] == 405
-    assert (await hook.post("/other", review(sent())))[0] == 404
+    assert (await hook.post("/other", review(workload_in_city())))[0] == 404
     yaml = {"content-type": "application/yaml"}
-    assert (await hook.post("/validate", review(sent()), **yaml))[0] == 415
+    assert (await hook.post("/validate", review(workload_in_city()), **yaml))[0] == 415
 
 
 async def test_a_review_without_a_user_is_rejected(hook: Hook) -> None:
-    status, answer = await hook.post("/validate", review(sent(), userInfo={}))
+    status, answer = await hook.post("/validate", review(workload_in_city(), userInfo={}))
     assert (status, answer["response"]["allowed"]) == (200, False)
 
 
@@ -184,9 +189,11 @@ async def test_writes_fail_and_can_be_retried_while_the_plane_does_not_answer(
     async with a_project() as server:
         lost = dispatcher_for(server, token="no-such-token")
         async with a_hook(lost, tmp_path) as hook:
-            refused = await hook.review_create(sent(), "edith")
+            refused = await hook.review_create(workload_in_city(), "edith")
             assert (refused["allowed"], refused["status"]["code"]) == (False, 503)
-            elsewhere = await hook.review_create(sent(), "edith", "/validate/project/other")
+            elsewhere = await hook.review_create(
+                workload_in_city(), "edith", "/validate/project/other"
+            )
             assert elsewhere["status"]["reason"] == "ServiceUnavailable"
 
 
@@ -197,10 +204,12 @@ async def test_a_write_for_an_unknown_project_is_rejected(
         one = dispatcher_for(server)
         clients = {**one.clients, PlaneName("project/other"): one.clients[DEMO]}
         async with a_hook(WebhookDispatcher(clients, server.clock), tmp_path) as hook:
-            unclear = await hook.review_create(sent(), "edith")
+            unclear = await hook.review_create(workload_in_city(), "edith")
             assert (unclear["allowed"], unclear["status"]["code"]) == (False, 400)
             assert "/validate/project/<name>" in unclear["status"]["message"]
-            assert (await hook.review_create(sent(), "edith", "/validate/project/demo"))["allowed"]
+            assert (
+                await hook.review_create(workload_in_city(), "edith", "/validate/project/demo")
+            )["allowed"]
 
 
 @pytest.mark.parametrize(
@@ -316,6 +325,6 @@ async def test_clients_need_a_certificate_if_an_authority_is_set(tmp_path: Path)
     ):
         url = f"https://127.0.0.1:{port}"
         known = Hook(url, trusting(files, shown))
-        assert (await known.review_create(sent(), "edith"))["allowed"] is True
+        assert (await known.review_create(workload_in_city(), "edith"))["allowed"] is True
         with pytest.raises(aiohttp.ClientError):
-            await Hook(url, trusting(files)).review_create(sent(), "edith")
+            await Hook(url, trusting(files)).review_create(workload_in_city(), "edith")

@@ -50,7 +50,7 @@ async def project() -> AsyncIterator[InProcessServer]:
         yield server
 
 
-async def patched(server: InProcessServer, path: str, patch: JsonObject, token: str) -> Response:
+async def send_patch(server: InProcessServer, path: str, patch: JsonObject, token: str) -> Response:
     headers = {"content-type": MERGE_PATCH}
     return await server.ask("PATCH", path, patch, token=token, headers=headers)
 
@@ -156,7 +156,7 @@ async def test_a_network_of_another_namespace_needs_permission_there(
     await project.json("POST", f"{PROJECT}{RBAC}/namespaces/infra/rolebindings", bound)
     assert (await project.ask("POST", WORKLOADS, shared, token=ANN)).status == 201
     other = on_network(name="shared")["spec"]["template"]
-    moved = await patched(project, f"{WORKLOADS}/web", {"spec": {"template": other}}, ANN)
+    moved = await send_patch(project, f"{WORKLOADS}/web", {"spec": {"template": other}}, ANN)
     assert causes(decode(moved.body)) == {
         "spec.template.spec.networkInterfaces[0].network": "FieldValueForbidden"
     }
@@ -200,9 +200,9 @@ async def test_a_workload_can_refer_only_to_secrets_that_its_author_may_read(
     editor = token_with_role("project-editor")
     await project.json("POST", WORKLOADS, reading_secret("db"), token=editor)
     scaled = {"spec": {"placements": in_cities("DFW", replicas=2)["spec"]["placements"]}}
-    assert (await patched(project, f"{WORKLOADS}/web", scaled, ANN)).status == 200
+    assert (await send_patch(project, f"{WORKLOADS}/web", scaled, ANN)).status == 200
     template = {"spec": {"template": reading_secret("other")["spec"]["template"]}}
-    assert (await patched(project, f"{WORKLOADS}/web", template, ANN)).status == 422
+    assert (await send_patch(project, f"{WORKLOADS}/web", template, ANN)).status == 422
 
 
 async def test_the_image_of_a_workload_with_a_secret_can_be_changed_only_by_its_readers(
@@ -230,9 +230,9 @@ async def test_the_image_of_a_workload_with_a_secret_can_be_changed_only_by_its_
         assert causes(decode(answer.body)) == {where: "FieldValueForbidden"}
     restarted = {"metadata": {"annotations": {RESTARTED_AT: "2026-01-01T00:00:00Z"}}}
     restart = {"spec": {"paused": True, "template": restarted}}
-    assert (await patched(project, f"{WORKLOADS}/web", restart, ANN)).status == 200
+    assert (await send_patch(project, f"{WORKLOADS}/web", restart, ANN)).status == 200
     assert (
-        await patched(project, f"{WORKLOADS}/web", {"spec": spying["spec"]}, editor)
+        await send_patch(project, f"{WORKLOADS}/web", {"spec": spying["spec"]}, editor)
     ).status == 200
 
 
@@ -277,11 +277,11 @@ async def test_users_cannot_write_objects_of_controllers_or_any_status(
         await project.json("POST", path, obj, token=MANAGER)
         name = f"{path}/{obj['metadata']['name']}"
         for patch in ({"spec": {"controller": None}}, {"metadata": {"labels": {"a": "b"}}}):
-            assert (await patched(project, name, patch, token)).status == 403
+            assert (await send_patch(project, name, patch, token)).status == 403
         assert (await project.ask("DELETE", name, token=token)).status == 403
-        assert (await patched(project, f"{name}/status", {"status": {}}, token)).status == 403
+        assert (await send_patch(project, f"{name}/status", {"status": {}}, token)).status == 403
     status = f"{WORKLOADS}/web/status"
-    assert (await patched(project, status, {"status": {"replicas": 9}}, token)).status == 403
+    assert (await send_patch(project, status, {"status": {"replicas": 9}}, token)).status == 403
 
 
 async def test_permission_to_write_instances_does_not_permit_writes_of_controllers(
@@ -301,11 +301,13 @@ async def test_permission_to_write_instances_does_not_permit_writes_of_controlle
         )
         ours = {"metadata": {"labels": {"compute.datumapis.com/workload-uid": "x"}}}
         for patch in ({"spec": spec}, ours):
-            answer = await patched(project, name, patch, ANN)
+            answer = await send_patch(project, name, patch, ANN)
             assert causes(decode(answer.body)) == {"spec": "FieldValueForbidden"}
         mine = {"metadata": {"labels": {"team": "a"}, "finalizers": ["example.com/mine"]}}
-        assert (await patched(project, name, mine, ANN)).status == 200
-        assert (await patched(project, name, {"metadata": {"finalizers": []}}, ANN)).status == 200
+        assert (await send_patch(project, name, mine, ANN)).status == 200
+        assert (
+            await send_patch(project, name, {"metadata": {"finalizers": []}}, ANN)
+        ).status == 200
 
 
 async def test_a_template_must_not_contain_fields_of_controllers(server: InProcessServer) -> None:

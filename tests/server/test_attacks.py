@@ -28,7 +28,7 @@ MINE = "token-of-demo"
 CANARY = "canary"
 
 
-async def prepared(server: InProcessServer) -> None:
+async def prepare_projects(server: InProcessServer) -> None:
     """Create two projects with their roles, and an object with a canary in the other one."""
     await server.store.create_plane("project/victim")
     await server.json("POST", f"{THEIRS}/api/v1/namespaces", namespace("default"))
@@ -76,7 +76,7 @@ EVERY_WAY = [
 @pytest.mark.parametrize("prefix", [THEIRS, "/planes/hub", "/planes/cells/dfw", ""])
 async def test_a_token_of_one_plane_is_rejected_on_another_for_every_verb(prefix: str) -> None:
     async with running_server(users=USERS) as server:
-        await prepared(server)
+        await prepare_projects(server)
         versions = {plane: server.store.version(plane) for plane in server.store.planes()}
         for method, target in EVERY_WAY:
             path, _, query = target.partition("?")
@@ -98,7 +98,7 @@ async def test_a_token_of_one_plane_is_rejected_on_another_for_every_verb(prefix
 
 async def test_the_errors_of_an_existing_and_a_missing_plane_are_equal() -> None:
     async with running_server(users=USERS) as server:
-        await prepared(server)
+        await prepare_projects(server)
         nowhere = f"{PROJECTS}/absent/control-plane"
         for method, target in EVERY_WAY:
             path = target.partition("?")[0]
@@ -141,7 +141,7 @@ async def test_the_errors_of_an_existing_and_a_missing_plane_are_equal() -> None
 )
 async def test_encoded_and_relative_paths_do_not_reach_another_plane(path: str) -> None:
     async with running_server(users=USERS) as server:
-        await prepared(server)
+        await prepare_projects(server)
         response = await server.ask("GET", path, token=MINE)
         assert response.status in (400, 403, 404) or decode(response.body)["items"] == []
         if CANARY not in path:
@@ -150,7 +150,7 @@ async def test_encoded_and_relative_paths_do_not_reach_another_plane(path: str) 
 
 async def test_query_parameters_do_not_select_a_plane() -> None:
     async with running_server(users=USERS) as server:
-        await prepared(server)
+        await prepare_projects(server)
         listed = await server.json(
             "GET", OURS + WORKLOADS, token=MINE, plane="project/victim", namespace="x"
         )
@@ -171,7 +171,7 @@ async def test_control_characters_in_user_names_are_escaped_in_errors_and_logs(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     async with running_server(users=USERS) as server:
-        await prepared(server)
+        await prepare_projects(server)
         answers = [
             await server.ask("GET", f"{OURS}{WORKLOADS}/{HOSTILE}", token=MINE),
             await server.ask("GET", f"{THEIRS}{WORKLOADS}/{HOSTILE}", token=MINE),

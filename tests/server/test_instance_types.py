@@ -19,7 +19,7 @@ WORKLOADS = f"{PROJECT}/apis/compute.datumapis.com/v1alpha/namespaces/default/wo
 FIELD = "spec.template.spec.runtime.resources.instanceType"
 
 
-def sized(size: str, **more: Any) -> JsonObject:
+def workload_of_type(size: str, **more: Any) -> JsonObject:
     made = workload(**more)
     made["spec"]["template"]["spec"]["runtime"]["resources"] = {"instanceType": size}
     return made
@@ -39,11 +39,11 @@ async def retire(server: InProcessServer, name: str, *phases: str) -> None:
 
 async def test_an_unknown_type_is_rejected_on_create_and_update(server: InProcessServer) -> None:
     await keep(server, "d1-standard-2")
-    refused = await server.status("POST", WORKLOADS, sized("d1-standard-9"))
+    refused = await server.status("POST", WORKLOADS, workload_of_type("d1-standard-9"))
     assert refused["code"] == 422
     assert causes(refused) == {FIELD: "FieldValueNotSupported"}
-    await server.json("POST", WORKLOADS, sized("datumcloud/d1-standard-2"))
-    patch = {"spec": sized("d1-standard-9")["spec"]}
+    await server.json("POST", WORKLOADS, workload_of_type("datumcloud/d1-standard-2"))
+    patch = {"spec": workload_of_type("d1-standard-9")["spec"]}
     assert causes(await server.patch_refused(f"{WORKLOADS}/web", patch)) == {
         FIELD: "FieldValueNotSupported"
     }
@@ -54,13 +54,13 @@ async def test_a_deprecated_type_is_a_warning_and_a_disabled_one_is_rejected(
 ) -> None:
     await keep(server, "d1-standard-2")
     await keep(server, "old")
-    await server.json("POST", WORKLOADS, sized("old", name="early"))
+    await server.json("POST", WORKLOADS, workload_of_type("old", name="early"))
     await retire(server, "old", "Deprecated")
-    warned = await server.ask("POST", WORKLOADS, sized("old"))
+    warned = await server.ask("POST", WORKLOADS, workload_of_type("old"))
     assert warned.status == 201
     assert "use d1-standard-2 instead" in warned.headers["warning"]
     await retire(server, "old", "Disabled")
-    refused = await server.status("POST", WORKLOADS, sized("old", name="late"))
+    refused = await server.status("POST", WORKLOADS, workload_of_type("old", name="late"))
     assert causes(refused) == {FIELD: "FieldValueForbidden"}
     placements = [{"name": "main", "cityCodes": ["DFW"], "scaleSettings": {"minReplicas": 2}}]
     scaled = await server.merge(f"{WORKLOADS}/early", {"spec": {"placements": placements}})
@@ -68,7 +68,7 @@ async def test_a_deprecated_type_is_a_warning_and_a_disabled_one_is_rejected(
 
 
 async def test_a_change_of_labels_does_not_check_the_type(server: InProcessServer) -> None:
-    await server.json("POST", WORKLOADS, sized("d1-standard-2"))
+    await server.json("POST", WORKLOADS, workload_of_type("d1-standard-2"))
     await keep(server, "other")
     labelled = await server.merge(f"{WORKLOADS}/web", {"metadata": {"labels": {"a": "b"}}})
     assert labelled["metadata"]["labels"] == {"a": "b"}

@@ -80,7 +80,9 @@ async def test_kinds_of_the_platform_are_listed_as_read_only_definitions(
     assert "workloads.compute.datumapis.com" in names
     assert names == sorted(names)
     assert "namespaces" not in str(names)
-    assert (await server.status("POST", DEFINITIONS, _sent(found)))["reason"] == "AlreadyExists"
+    assert (await server.status("POST", DEFINITIONS, _strip_metadata(found)))[
+        "reason"
+    ] == "AlreadyExists"
     for method, body in (("PUT", found), ("DELETE", None)):
         assert (await server.status(method, path, body))["code"] == 403
     assert (await server.patch_refused(path, {"metadata": {"labels": {"a": "b"}}}))["code"] == 403
@@ -88,6 +90,6 @@ async def test_kinds_of_the_platform_are_listed_as_read_only_definitions(
     assert await server.json("GET", path) == found
 
 
-def _sent(found: JsonObject) -> JsonObject:
+def _strip_metadata(found: JsonObject) -> JsonObject:
     metadata: dict[str, Any] = {"name": found["metadata"]["name"]}
     return {**found, "metadata": metadata}

@@ -43,7 +43,7 @@ async def scrape(server: InProcessServer) -> Samples:
     return parse_metrics(await server.ask("GET", "/metrics"))
 
 
-def of(samples: Samples, name: str, **labels: str) -> float:
+def sample_value(samples: Samples, name: str, **labels: str) -> float:
     return samples.get((name, tuple(sorted(labels.items()))), 0.0)
 
 
@@ -53,11 +53,11 @@ async def test_requests_are_counted_by_verb_resource_and_code() -> None:
         await server.status("GET", f"{PROJECT}{WORKLOADS}/absent")
         samples = await scrape(server)
     name, resource = "datum_apiserver_requests_total", "workloads.compute.datumapis.com"
-    assert of(samples, name, verb="create", resource=resource, code="201") == 1
-    assert of(samples, name, verb="get", resource=resource, code="404") == 1
+    assert sample_value(samples, name, verb="create", resource=resource, code="201") == 1
+    assert sample_value(samples, name, verb="get", resource=resource, code="404") == 1
     took = "datum_apiserver_request_duration_seconds_count"
-    assert of(samples, took, verb="create", resource=resource) == 1
-    assert of(samples, "datum_apiserver_requests_in_flight") == 1, "this very one"
+    assert sample_value(samples, took, verb="create", resource=resource) == 1
+    assert sample_value(samples, "datum_apiserver_requests_in_flight") == 1, "this very one"
 
 
 async def test_open_watches_and_objects_are_counted() -> None:
@@ -65,13 +65,16 @@ async def test_open_watches_and_objects_are_counted() -> None:
         await server.json("POST", f"{PROJECT}{WORKLOADS}", workload())
         watch = await server.watch(f"{PROJECT}{WORKLOADS}")
         samples = await scrape(server)
-        assert of(samples, "datum_apiserver_open_watches") == 1
+        assert sample_value(samples, "datum_apiserver_open_watches") == 1
         resource = "workloads.compute.datumapis.com"
-        assert of(samples, "datum_store_objects", plane="project/demo", resource=resource) == 1
-        assert of(samples, "datum_store_planes") == 4
+        assert (
+            sample_value(samples, "datum_store_objects", plane="project/demo", resource=resource)
+            == 1
+        )
+        assert sample_value(samples, "datum_store_planes") == 4
         watch.stream.stop()
         del watch
-        assert of(await scrape(server), "datum_apiserver_open_watches") == 0
+        assert sample_value(await scrape(server), "datum_apiserver_open_watches") == 0
 
 
 async def test_commits_and_their_writes_are_counted() -> None:
@@ -81,9 +84,9 @@ async def test_commits_and_their_writes_are_counted() -> None:
     metrics.observe_commit(1, 0.002, True)
     metrics.observe_commit(9, 0.1, False)
     samples = parse_metrics(metrics.page())
-    assert of(samples, "datum_store_commit_duration_seconds_count") == 2
-    assert of(samples, "datum_store_commit_entries_sum") == 4
-    assert of(samples, "datum_store_commit_failures_total") == 1
+    assert sample_value(samples, "datum_store_commit_duration_seconds_count") == 2
+    assert sample_value(samples, "datum_store_commit_entries_sum") == 4
+    assert sample_value(samples, "datum_store_commit_failures_total") == 1
 
 
 async def test_requests_with_random_names_add_no_series() -> None:
@@ -100,7 +103,9 @@ async def test_requests_with_random_names_add_no_series() -> None:
         samples = await scrape(server)
     grown = len(samples) - before
     assert grown < 90, "a few label sets, each with its buckets"
-    assert of(samples, "datum_apiserver_requests_total", verb="list", resource="other", code="200")
+    assert sample_value(
+        samples, "datum_apiserver_requests_total", verb="list", resource="other", code="200"
+    )
     assert not [key for key in samples if "widgets" in str(key) or "things" in str(key)]
 
 
@@ -113,8 +118,11 @@ async def test_metrics_of_many_planes_are_aggregated() -> None:
             body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}}
             await server.json("POST", f"{prefix}/api/v1/namespaces", body)
         samples = await scrape(server)
-    assert of(samples, "datum_store_objects", plane="project/p0000", resource="namespaces") == 1
-    assert of(samples, "datum_store_objects", plane="other", resource="namespaces") == 2
+    assert (
+        sample_value(samples, "datum_store_objects", plane="project/p0000", resource="namespaces")
+        == 1
+    )
+    assert sample_value(samples, "datum_store_objects", plane="other", resource="namespaces") == 2
     planes = {dict(labels).get("plane") for name, labels in samples if name.endswith("_objects")}
     assert len(planes) <= PLANES_MAX + 1
 

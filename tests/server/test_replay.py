@@ -131,7 +131,7 @@ async def put(server: InProcessServer, path: str, name: str, *, fresh: bool) -> 
     return await server.ask("PUT", path, workload(name, resourceVersion="1"))
 
 
-def shown(obj: JsonObject) -> Expected:
+def read_fields(obj: JsonObject) -> Expected:
     metadata = obj["metadata"]
     container = obj["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]
     return Expected(
@@ -162,7 +162,7 @@ async def replay_events(watch: Events) -> dict[str, JsonObject]:
     return held
 
 
-async def listed(server: InProcessServer, **query: str) -> dict[str, JsonObject]:
+async def list_objects(server: InProcessServer, **query: str) -> dict[str, JsonObject]:
     items = (await server.json("GET", WORKLOADS, **query))["items"]
     return {item["metadata"]["name"]: item for item in items}
 
@@ -178,11 +178,11 @@ def test_server_and_watchers_have_the_state_of_the_model(todo: list[Operation], 
             for operation in todo:
                 expected = model.apply(operation)
                 assert await perform(server, operation) == expected, operation
-            present = await listed(server)
-            assert {name: shown(obj) for name, obj in present.items()} == model.objects
+            present = await list_objects(server)
+            assert {name: read_fields(obj) for name, obj in present.items()} == model.objects
             late = await server.watch(WORKLOADS)
-            at_end = {name: o for name, o in present.items() if shown(o).label == "on"}
-            server_side = await listed(server, labelSelector="state=on")
+            at_end = {name: o for name, o in present.items() if read_fields(o).label == "on"}
+            server_side = await list_objects(server, labelSelector="state=on")
             asyncio.get_running_loop().call_later(1, server.api.close_streams)
             held = await asyncio.gather(*map(replay_events, (everything, late, selection)))
             assert held == [present, present, at_end]
@@ -205,7 +205,7 @@ def test_watchers_have_the_state_of_the_store_after_concurrent_writes(
 
             codes = await asyncio.gather(*map(write, writers))
             assert {code for answered in codes for code in answered} <= {200, 201, 404, 409, 422}
-            present = await listed(server)
+            present = await list_objects(server)
             asyncio.get_running_loop().call_later(1, server.api.close_streams)
             assert await replay_events(watch) == present
 

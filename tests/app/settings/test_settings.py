@@ -244,12 +244,14 @@ def kubeconfig(path: Path, *contexts: str, server: str = "https://127.0.0.1:6443
     return path
 
 
-def managed(path: Path, *flags: str) -> ManagerSettings:
+def load_manager_settings(path: Path, *flags: str) -> ManagerSettings:
     return manager_settings([f"--kubeconfig={path}", "--state-dir=s", *flags], {})
 
 
 def test_one_api_server_serves_every_plane_in_single_cluster_mode(tmp_path: Path) -> None:
-    settings = managed(kubeconfig(tmp_path / "k", "kind", "other"), *BOTH, "--mode=single")
+    settings = load_manager_settings(
+        kubeconfig(tmp_path / "k", "kind", "other"), *BOTH, "--mode=single"
+    )
     planes = plane_connections(settings)
     assert set(planes) == {PLATFORM, "project/default", "cell/single"}
     assert {connection.context for connection in planes.values()} == {"kind"}
@@ -258,7 +260,7 @@ def test_one_api_server_serves_every_plane_in_single_cluster_mode(tmp_path: Path
 
 def test_project_cluster_and_context_of_the_single_cluster_can_be_set(tmp_path: Path) -> None:
     named = ("--mode=single", "--project=shop", "--cluster-name=attic", "--context=other")
-    settings = managed(kubeconfig(tmp_path / "k", "kind", "other"), *BOTH, *named)
+    settings = load_manager_settings(kubeconfig(tmp_path / "k", "kind", "other"), *BOTH, *named)
     planes = plane_connections(settings)
     assert set(planes) == {PLATFORM, "project/shop", "cell/attic"}
     assert {connection.context for connection in planes.values()} == {"other"}
@@ -268,14 +270,14 @@ def test_project_cluster_and_context_of_the_single_cluster_can_be_set(tmp_path: 
 def test_one_api_server_for_all_planes_needs_the_single_cluster_mode(
     tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
-    settings = managed(kubeconfig(tmp_path / "k", "kind"), *flags)
+    settings = load_manager_settings(kubeconfig(tmp_path / "k", "kind"), *flags)
     with pytest.raises(KubeconfigError, match=r"no context for: .*hub.*--mode single"):
         plane_connections(settings)
 
 
 def test_contexts_named_after_planes_configure_a_federation(tmp_path: Path) -> None:
     contexts = ("hub", "platform", "project/default", "cell/dfw", "mine")
-    settings = managed(kubeconfig(tmp_path / "k", *contexts), *BOTH)
+    settings = load_manager_settings(kubeconfig(tmp_path / "k", *contexts), *BOTH)
     assert set(plane_connections(settings)) == set(contexts) - {"mine"}
 
 
@@ -283,13 +285,15 @@ def test_the_hub_can_have_its_own_kubeconfig(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "k", "cell/dfw", "project/default")
     hub = kubeconfig(tmp_path / "h", "karmada", "two", server="https://hub:5443")
     flags = (f"--federation-kubeconfig={hub}", "--federation-context=two")
-    planes = plane_connections(managed(file, BOTH[1], *flags))
+    planes = plane_connections(load_manager_settings(file, BOTH[1], *flags))
     assert (planes[HUB].context, planes[HUB].server) == ("two", "https://hub:5443")
 
 
 def test_a_missing_hub_kubeconfig_is_an_error(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "k", "cell/dfw", "project/default")
-    settings = managed(file, BOTH[1], f"--federation-kubeconfig={tmp_path / 'absent'}")
+    settings = load_manager_settings(
+        file, BOTH[1], f"--federation-kubeconfig={tmp_path / 'absent'}"
+    )
     with pytest.raises(KubeconfigError, match="absent"):
         plane_connections(settings)
 
@@ -358,7 +362,7 @@ def test_one_api_server_can_be_project_and_platform_with_a_separate_hub(
     file = kubeconfig(tmp_path / "k", "mine")
     hub = kubeconfig(tmp_path / "h", "karmada", server="https://hub:5443")
     flags = (BOTH[0], f"--federation-kubeconfig={hub}", "--discovery-mode=single")
-    settings = managed(file, *flags, "--project=shop")
+    settings = load_manager_settings(file, *flags, "--project=shop")
     here = "https://127.0.0.1:6443"
     assert servers_by_plane(settings) == {
         "platform": here,
@@ -372,7 +376,7 @@ def test_listed_projects_have_contexts_in_their_own_file(tmp_path: Path) -> None
     file = kubeconfig(tmp_path / "k", "mine")
     projects = kubeconfig(tmp_path / "p", "project/a", "project/b", "odd", server="https://p:1")
     hub = kubeconfig(tmp_path / "h", "karmada", server="https://hub:5443")
-    settings = managed(
+    settings = load_manager_settings(
         file,
         BOTH[1],
         "--cluster-name=dfw",
@@ -390,7 +394,7 @@ def test_listed_projects_have_contexts_in_their_own_file(tmp_path: Path) -> None
 
 def test_milo_projects_are_paths_that_may_be_added_later(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "k", "hub", "platform", server="https://milo:1")
-    settings = managed(file, BOTH[0])
+    settings = load_manager_settings(file, BOTH[0])
     planes = plane_connections(settings)
     assert set(planes) == {HUB, PLATFORM}
     paths = project_api(settings.planes, planes)
@@ -401,7 +405,7 @@ def test_milo_projects_are_paths_that_may_be_added_later(tmp_path: Path) -> None
 def test_an_empty_list_of_projects_is_an_error(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "k", "hub", "platform")
     with pytest.raises(KubeconfigError, match="no context for: project"):
-        plane_connections(managed(file, BOTH[0], "--discovery-mode=list"))
+        plane_connections(load_manager_settings(file, BOTH[0], "--discovery-mode=list"))
 
 
 def test_settings_in_a_file_can_be_nested(tmp_path: Path) -> None:

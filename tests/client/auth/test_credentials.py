@@ -257,7 +257,7 @@ async def peer_name(request: web.BaseRequest) -> web.Response:
     return web.Response(text=dict(pair[0] for pair in peer["subject"])["commonName"])
 
 
-async def body_of(connection: Connection) -> bytes:
+async def fetch_body(connection: Connection) -> bytes:
     async with open_transport(connection, FakeEnvironment().auth) as transport:
         return (await transport.send(GET)).body
 
@@ -269,7 +269,7 @@ async def test_an_inline_certificate_is_presented_and_leaves_no_file(
     certificate = authority.client("alice")
     async with serving(peer_name, server_tls(authority, wants_certificate=True)) as server:
         connection = Connection(server, "", ca_pem=authority.ca_pem, certificate=certificate)
-        assert await body_of(connection) == b"alice"
+        assert await fetch_body(connection) == b"alice"
     assert os.listdir(tmp_path) == []
 
 
@@ -301,7 +301,7 @@ async def test_a_certificate_of_a_plugin_is_presented(authority: Authority, plug
     )
     async with serving(peer_name, server_tls(authority, wants_certificate=True)) as server:
         connection = Connection(server, "", ca_pem=authority.ca_pem, sign_in=plugin.sign_in)
-        assert await body_of(connection) == b"bob"
+        assert await fetch_body(connection) == b"bob"
 
 
 async def test_a_new_certificate_opens_a_new_connection(authority: Authority) -> None:

@@ -42,7 +42,7 @@ PLAIN = MachinePlan(containers=[ContainerPlan(name="app", image="web:1")], addre
 T = TypeVar("T")
 
 
-def probed(probe: Probe) -> MachinePlan:
+def plan_with_probe(probe: Probe) -> MachinePlan:
     container = ContainerPlan(name="app", image="web:1", readiness=probe)
     return MachinePlan(containers=[container], addresses=[HOST])
 
@@ -78,7 +78,7 @@ def a_driver(
 
 
 @asynccontextmanager
-async def running(driver: ContainersDriver) -> AsyncIterator[ContainersDriver]:
+async def run_driver(driver: ContainersDriver) -> AsyncIterator[ContainersDriver]:
     task = asyncio.create_task(driver.run())
     try:
         yield driver
@@ -104,7 +104,7 @@ def in_virtual_time(
     async def main(loop: VirtualLoop) -> T:
         engine = MemoryEngine(OWNER)
         engine.add(ID, PLAIN)
-        async with running(a_driver(engine, tmp_path, loop.time)) as driver:
+        async with run_driver(a_driver(engine, tmp_path, loop.time)) as driver:
             return await story(driver, engine)
 
     return run_virtual(Random(1), main)
@@ -113,7 +113,7 @@ def in_virtual_time(
 async def test_an_adopted_machine_waits_for_its_inspection(tmp_path: Path) -> None:
     engine, clock = MemoryEngine(OWNER), Clock()
     engine.add(ID, PLAIN)
-    async with running(a_driver(engine, tmp_path, clock)) as driver:
+    async with run_driver(a_driver(engine, tmp_path, clock)) as driver:
         assert await driver.machines() == [ID]
         assert (await first_report(driver)).phase == "Running"
         assert engine.changed() == [], "nothing was started or removed"
@@ -129,8 +129,8 @@ async def test_an_adopted_machine_waits_for_its_first_readiness_probe(tmp_path: 
 
     async with serve_tcp(serve) as port:
         probe = Probe(tcp_socket=TcpSocket(port=port), initial_delay_seconds=3600)
-        engine.add(ID, probed(probe))
-        async with running(a_driver(engine, tmp_path, clock)) as driver:
+        engine.add(ID, plan_with_probe(probe))
+        async with run_driver(a_driver(engine, tmp_path, clock)) as driver:
             state = await first_report(driver)
             assert (state.phase, state.reason) == ("Running", "")
             assert is_probed.is_set()
@@ -141,8 +141,8 @@ async def test_a_probe_that_fails_is_an_observation(tmp_path: Path) -> None:
     async with serve_tcp(close_at_once) as port:
         pass
     probe = Probe(tcp_socket=TcpSocket(port=port), failure_threshold=1)
-    engine.add(ID, probed(probe))
-    async with running(a_driver(engine, tmp_path, clock)) as driver:
+    engine.add(ID, plan_with_probe(probe))
+    async with run_driver(a_driver(engine, tmp_path, clock)) as driver:
         state = await first_report(driver)
         assert (state.phase, state.reason) == ("Running", "NotReady")
         assert engine.changed() == []
@@ -151,8 +151,8 @@ async def test_a_probe_that_fails_is_an_observation(tmp_path: Path) -> None:
 async def test_a_first_probe_that_never_ends_makes_the_machine_unknown(tmp_path: Path) -> None:
     engine, clock = MemoryEngine(OWNER), Clock()
     probe = Probe(exec_=ExecAction(command=["true"]), timeout_seconds=3600)
-    engine.add(ID, probed(probe))
-    async with running(a_driver(engine, tmp_path, clock)) as driver:
+    engine.add(ID, plan_with_probe(probe))
+    async with run_driver(a_driver(engine, tmp_path, clock)) as driver:
         await driver.machines()
         engine.is_away = True  # the probe cannot be run
         clock.now_s += OBSERVATION_DEADLINE_S - 1
@@ -167,9 +167,9 @@ async def test_a_first_probe_that_never_ends_makes_the_machine_unknown(tmp_path:
 async def test_an_adopted_machine_that_has_ended_is_observed_and_restarted(tmp_path: Path) -> None:
     """A restart of the engine may have ended it."""
     engine, clock = MemoryEngine(OWNER), Clock()
-    engine.add(ID, probed(Probe(tcp_socket=TcpSocket(port=1))))
+    engine.add(ID, plan_with_probe(Probe(tcp_socket=TcpSocket(port=1))))
     engine.set_status(ID, "exited", exit_code=137)
-    async with running(a_driver(engine, tmp_path, clock)) as driver:
+    async with run_driver(a_driver(engine, tmp_path, clock)) as driver:
         state = await first_report(driver)
         assert state.phase in ("Pending", "Failed")
         async with asyncio.timeout(20):
@@ -188,7 +188,7 @@ async def test_a_machine_that_crashed_recovers_when_its_port_accepts_connections
         port = ContainerPort(name="http", port=number)
         container = ContainerPlan(name="app", image="web:1", ports=[port])
         engine.add(ID, MachinePlan(containers=[container], addresses=[HOST]), status="exited")
-        async with running(a_driver(engine, tmp_path, clock, {ID: record})) as driver:
+        async with run_driver(a_driver(engine, tmp_path, clock, {ID: record})) as driver:
             async with asyncio.timeout(20):
                 async for machine_id in driver.changes():
                     state = await driver.observe(machine_id)
@@ -200,9 +200,9 @@ async def test_a_machine_that_crashed_recovers_when_its_port_accepts_connections
 
 async def test_an_adopted_machine_that_sleeps_needs_no_probe(tmp_path: Path) -> None:
     engine, clock = MemoryEngine(OWNER), Clock()
-    engine.add(ID, probed(Probe(tcp_socket=TcpSocket(port=1))), status="paused")
+    engine.add(ID, plan_with_probe(Probe(tcp_socket=TcpSocket(port=1))), status="paused")
     records = {ID: MachineRecord(sleep_mode="pause")}
-    async with running(a_driver(engine, tmp_path, clock, records)) as driver:
+    async with run_driver(a_driver(engine, tmp_path, clock, records)) as driver:
         assert (await first_report(driver)).phase == "Sleeping"
 
 
@@ -213,7 +213,7 @@ def test_nothing_is_reported_before_the_first_list(tmp_path: Path) -> None:
         engine = MemoryEngine(OWNER)
         engine.add(ID, PLAIN)
         engine.set_away(is_away=True)
-        async with running(a_driver(engine, tmp_path, loop.time)) as driver:
+        async with run_driver(a_driver(engine, tmp_path, loop.time)) as driver:
             reports = [await driver.observe(ID) for _ in range(8)]
             engine.set_away(is_away=False)
             await asyncio.sleep(3)
@@ -345,7 +345,7 @@ def test_a_command_that_the_engine_cannot_run_is_inconclusive(tmp_path: Path, ki
     async def main(loop: VirtualLoop) -> None:
         engine = MemoryEngine(OWNER)
         engine.add(ID, MachinePlan(containers=[container]))
-        async with running(a_driver(engine, tmp_path, loop.time)) as driver:
+        async with run_driver(a_driver(engine, tmp_path, loop.time)) as driver:
             await asyncio.sleep(5)
             before = await driver.observe(ID)
             assert isinstance(before, MachineState)

@@ -35,7 +35,7 @@ from tests.drivers.containers.test_driver import (
     PLAIN,
     a_driver,
     announcements,
-    running,
+    run_driver,
 )
 
 EXEC = Probe(exec_=ExecAction(command=["true"]), period_seconds=2)
@@ -50,7 +50,7 @@ def in_virtual_time(
     async def main(loop: VirtualLoop) -> None:
         engine = MemoryEngine(OWNER)
         engine.add(ID, plan)
-        async with running(a_driver(engine, tmp_path, loop.time)) as driver:
+        async with run_driver(a_driver(engine, tmp_path, loop.time)) as driver:
             await asyncio.sleep(5)
             await story(driver, engine)
 
@@ -74,7 +74,7 @@ def test_drivers_that_share_an_engine_do_not_ping_it_while_it_answers(tmp_path: 
         engine = MemoryEngine(OWNER)
         folders = [tmp_path / "dfw", tmp_path / "iad"]
         drivers = [a_driver(engine, folder, loop.time) for folder in folders]
-        async with running(drivers[0]), running(drivers[1]):
+        async with run_driver(drivers[0]), run_driver(drivers[1]):
             await asyncio.sleep(5)
             engine.pings = 0
             await asyncio.sleep(120)

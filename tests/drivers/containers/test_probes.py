@@ -40,7 +40,7 @@ from datum_compute.drivers.containers.probes import (
 from datum_compute.drivers.containers.status import ReadinessResults, snapshot_state
 from datum_compute.drivers.driver import NOT_OBSERVED, MachineState
 from tests.drivers.containers.memory_engine import MemoryEngine
-from tests.drivers.containers.test_driver import HOST, ID, OWNER, Clock, a_driver, running
+from tests.drivers.containers.test_driver import HOST, ID, OWNER, Clock, a_driver, run_driver
 from tests.stream_servers import close_at_once, serve_tcp
 
 HTTP = ContainerPort(name="http", port=8080)
@@ -221,7 +221,7 @@ async def test_a_machine_of_an_earlier_release_with_a_closed_port_is_not_ready_a
     engine, clock = MemoryEngine(OWNER), Clock()
     port = ContainerPort(name="http", port=await a_closed_port())
     engine.add(ID, a_plan(port))
-    async with running(a_driver(engine, tmp_path, clock)) as driver:
+    async with run_driver(a_driver(engine, tmp_path, clock)) as driver:
         async with asyncio.timeout(60):
             while (state := await driver.observe(ID)) is NOT_OBSERVED:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -235,7 +235,7 @@ async def test_an_adopted_machine_with_an_open_port_is_ready(tmp_path: Path) -> 
     engine, clock = MemoryEngine(OWNER), Clock()
     async with a_listener() as number:
         engine.add(ID, a_plan(ContainerPort(name="http", port=number)))
-        async with running(a_driver(engine, tmp_path, clock)) as driver:
+        async with run_driver(a_driver(engine, tmp_path, clock)) as driver:
             async with asyncio.timeout(20):
                 while (state := await driver.observe(ID)) is NOT_OBSERVED:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
@@ -247,7 +247,7 @@ async def test_a_sleeping_machine_is_not_checked(tmp_path: Path) -> None:
     engine, clock = MemoryEngine(OWNER), Clock()
     engine.add(ID, a_plan(ContainerPort(name="http", port=await a_closed_port())), status="paused")
     records = {ID: MachineRecord(sleep_mode="pause")}
-    async with running(a_driver(engine, tmp_path, clock, records)) as driver:
+    async with run_driver(a_driver(engine, tmp_path, clock, records)) as driver:
         async with asyncio.timeout(20):
             while (state := await driver.observe(ID)) is NOT_OBSERVED:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)

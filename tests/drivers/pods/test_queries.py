@@ -71,7 +71,7 @@ class Cluster:
         raise NotImplementedError
 
 
-def at(second: int, text: str, nanoseconds: int = 0) -> str:
+def log_line(second: int, text: str, nanoseconds: int = 0) -> str:
     return f"2026-01-01T00:00:{second:02}.{nanoseconds:09}Z {text}"
 
 
@@ -82,35 +82,38 @@ async def read(cluster: Cluster, query: LogQuery | None = None) -> tuple[list[st
 
 
 async def test_a_reader_gets_every_line_once() -> None:
-    cluster = Cluster(lines=[at(1, "a"), at(2, "b", 5)])
+    cluster = Cluster(lines=[log_line(1, "a"), log_line(2, "b", 5)])
     found, more = await read(cluster)
     assert found == ["a", "b"]
-    cluster.lines += [at(2, "c", 9), at(3, "d")]
+    cluster.lines += [log_line(2, "c", 9), log_line(3, "d")]
     found, more = await read(cluster, more)
     assert found == ["c", "d"]
     assert (await read(cluster, more))[0] == []
 
 
 async def test_a_short_tail_of_one_busy_second_skips_no_line() -> None:
-    cluster = Cluster(lines=[at(1, text, n) for n, text in enumerate("abcd")])
+    cluster = Cluster(lines=[log_line(1, text, n) for n, text in enumerate("abcd")])
     found, more = await read(cluster, LogQuery(tail=2))
     assert found == ["c", "d"]
-    cluster.lines.append(at(1, "e", 9))
+    cluster.lines.append(log_line(1, "e", 9))
     assert (await read(cluster, more))[0] == ["e"]
 
 
 async def test_lines_from_before_a_restart_are_not_lost() -> None:
-    cluster = Cluster(lines=[at(1, "a")])
+    cluster = Cluster(lines=[log_line(1, "a")])
     _, more = await read(cluster)
     cluster.pods = [pod({**RUNNING, "restartCount": 1})]
-    cluster.previous, cluster.lines = [at(1, "a"), at(2, "last line")], [at(3, "again")]
+    cluster.previous, cluster.lines = (
+        [log_line(1, "a"), log_line(2, "last line")],
+        [log_line(3, "again")],
+    )
     assert (await read(cluster, more))[0] == ["last line", "again"]
     previous = LogQuery(previous=True)
     assert (await read(cluster, previous))[0] == ["a", "last line"]
 
 
 async def test_logs_of_other_servers_are_left_out() -> None:
-    cluster = Cluster(pods=[pod(machine_id="ns/web-00/1")], lines=[at(1, "a")])
+    cluster = Cluster(pods=[pod(machine_id="ns/web-00/1")], lines=[log_line(1, "a")])
     page = await PodQueries(cluster).log_page("ns/web-0", LogQuery())
     assert (page.lines, page.cursor) == ([], {})
 

@@ -74,7 +74,7 @@ def test_adoption_conformance(
     assert run_virtual(Random(1), main)
 
 
-def adopted(after_s: float, adoption_s: float) -> Observation:
+def observe_adopted_machine(after_s: float, adoption_s: float) -> Observation:
     """Observe a machine ``after_s`` after its adoption by a driver with this adoption delay."""
 
     async def main(loop: VirtualLoop) -> Observation:
@@ -88,11 +88,11 @@ def adopted(after_s: float, adoption_s: float) -> Observation:
 
 
 def test_an_adopted_machine_is_unknown_if_it_is_not_observed_before_the_deadline() -> None:
-    assert adopted(OBSERVATION_DEADLINE_S - 1, adoption_s=100.0) is NOT_OBSERVED
-    late = adopted(OBSERVATION_DEADLINE_S, adoption_s=100.0)
+    assert observe_adopted_machine(OBSERVATION_DEADLINE_S - 1, adoption_s=100.0) is NOT_OBSERVED
+    late = observe_adopted_machine(OBSERVATION_DEADLINE_S, adoption_s=100.0)
     assert isinstance(late, MachineState)
     assert (late.phase, late.reason) == ("Unknown", "NotObserved")
-    observed = adopted(100.0, adoption_s=100.0)
+    observed = observe_adopted_machine(100.0, adoption_s=100.0)
     assert isinstance(observed, MachineState)
     assert observed.phase == "Running"
 

@@ -34,7 +34,9 @@ SECRETS = "/api/v1/namespaces/default/secrets"
 
 
 @asynccontextmanager
-async def audited(**options: Any) -> AsyncIterator[tuple[InProcessServer, list[AuditEvent]]]:
+async def server_with_audit_log(
+    **options: Any,
+) -> AsyncIterator[tuple[InProcessServer, list[AuditEvent]]]:
     events: list[AuditEvent] = []
     users = {ANN: User("ann", (), frozenset({"platform"}))}
     async with running_server(users=users, audit=events.append, **options) as server:
@@ -47,7 +49,7 @@ def summarize(event: AuditEvent) -> tuple[str, str, str, str, int]:
 
 
 async def test_every_write_is_one_event_and_reads_are_none() -> None:
-    async with audited() as (server, events):
+    async with server_with_audit_log() as (server, events):
         await server.json("POST", WORKLOADS, workload())
         await server.json("GET", f"{WORKLOADS}/web")
         await server.json("GET", WORKLOADS)
@@ -66,7 +68,7 @@ async def test_every_write_is_one_event_and_reads_are_none() -> None:
 
 
 async def test_rejected_requests_are_recorded_with_the_user() -> None:
-    async with audited() as (server, events):
+    async with server_with_audit_log() as (server, events):
         await server.status("GET", WORKLOADS, token=ANN)
         await server.status("GET", WORKLOADS, token="wrong")
         await server.status("GET", "/apis", token=ANN)
@@ -82,7 +84,7 @@ async def test_rejected_requests_are_recorded_with_the_user() -> None:
 
 
 async def test_an_impersonated_request_is_recorded_with_both_users() -> None:
-    async with audited() as (server, events):
+    async with server_with_audit_log() as (server, events):
         headers = {"impersonate-user": "ann", "impersonate-group": "system:masters"}
         await server.json("POST", WORKLOADS, workload(), headers=headers)
     assert [(e.user, e.impersonated_user) for e in events] == [("root", "ann")]
@@ -90,7 +92,7 @@ async def test_an_impersonated_request_is_recorded_with_both_users() -> None:
 
 async def test_issued_tokens_are_recorded_and_reviews_are_not() -> None:
     signer = TokenSigner(ec.generate_private_key(ec.SECP256R1()))
-    async with audited(signer=signer) as (server, events):
+    async with server_with_audit_log(signer=signer) as (server, events):
         await server.json("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", {})
         accounts = "/api/v1/namespaces/default/serviceaccounts"
         await server.json("POST", accounts, {"metadata": {"name": "bot"}})
@@ -104,7 +106,7 @@ async def test_issued_tokens_are_recorded_and_reviews_are_not() -> None:
 
 async def test_reads_of_secrets_are_recorded_without_values() -> None:
     encoded = b64encode(CANARY.encode()).decode()
-    async with audited() as (server, events):
+    async with server_with_audit_log() as (server, events):
         secret = {"metadata": {"name": "s"}, "data": {"key": encoded}}
         await server.json("POST", SECRETS, secret)
         await server.json("GET", f"{SECRETS}/s")
@@ -118,7 +120,7 @@ async def test_reads_of_secrets_are_recorded_without_values() -> None:
 
 
 async def test_a_generated_name_is_recorded_also_for_a_table_response() -> None:
-    async with audited() as (server, events):
+    async with server_with_audit_log() as (server, events):
         obj = workload()
         obj["metadata"] = {"generateName": "web-"}
         await server.json("POST", WORKLOADS, obj)
@@ -129,7 +131,7 @@ async def test_a_generated_name_is_recorded_also_for_a_table_response() -> None:
 
 
 async def test_a_response_has_a_request_id_and_that_of_the_client_is_ignored() -> None:
-    async with audited() as (server, events):
+    async with server_with_audit_log() as (server, events):
         headers = {"audit-id": "chosen by the sender"}
         first = await server.ask("POST", WORKLOADS, workload(), headers=headers)
         second = await server.ask("GET", "/healthz", token="")
@@ -138,14 +140,14 @@ async def test_a_response_has_a_request_id_and_that_of_the_client_is_ignored() -
 
 
 async def test_long_user_names_are_truncated() -> None:
-    async with audited() as (server, events):
+    async with server_with_audit_log() as (server, events):
         await server.status("GET", f"{WORKLOADS}/{'x' * 60_000}", token="wrong")
         await server.status("GET", f"/{'y' * 60_000}", token=ANN)
     assert all(len(e.name) <= 512 and len(e.path) <= 512 for e in events)
 
 
 async def test_requests_with_a_grant_are_recorded() -> None:
-    async with audited() as (server, events):
+    async with server_with_audit_log() as (server, events):
         network = rule("use", "networks", group="networking.datumapis.com")
         await grant(server, rule("create", "workloads"), network)
         await server.json("POST", WORKLOADS, workload(), token=ANN)

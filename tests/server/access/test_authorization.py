@@ -37,7 +37,7 @@ from testkit.api_server.running_server import (
 NAMESPACES = "/api/v1/namespaces"
 
 
-async def code(server: InProcessServer, method: str, path: str, **query: Any) -> int:
+async def status_code(server: InProcessServer, method: str, path: str, **query: Any) -> int:
     return (await server.ask(method, path, token=ANN, **query)).status
 
 
@@ -60,21 +60,21 @@ async def test_a_cluster_role_binding_grants_its_verbs_on_every_namespace_and_no
     async with server_with_ann() as server:
         await server.json("POST", WORKLOADS, workload())
         await grant(server, rule("get list", "workloads"))
-        assert await code(server, "GET", WORKLOADS) == 200
-        assert await code(server, "GET", f"{COMPUTE}/workloads") == 200
-        assert await code(server, "GET", f"{WORKLOADS}/web") == 200
-        assert await code(server, "GET", WORKLOADS, watch="1") == 403
-        assert await code(server, "DELETE", f"{WORKLOADS}/web") == 403
-        assert await code(server, "DELETE", WORKLOADS) == 403
+        assert await status_code(server, "GET", WORKLOADS) == 200
+        assert await status_code(server, "GET", f"{COMPUTE}/workloads") == 200
+        assert await status_code(server, "GET", f"{WORKLOADS}/web") == 200
+        assert await status_code(server, "GET", WORKLOADS, watch="1") == 403
+        assert await status_code(server, "DELETE", f"{WORKLOADS}/web") == 403
+        assert await status_code(server, "DELETE", WORKLOADS) == 403
 
 
 async def test_a_role_binding_grants_inside_its_namespace_only() -> None:
     async with server_with_ann() as server:
         await server.json("POST", NAMESPACES, namespace("other"))
         await grant_in(server, rule("list", "workloads"))
-        assert await code(server, "GET", WORKLOADS) == 200
-        assert await code(server, "GET", f"{COMPUTE}/namespaces/other/workloads") == 403
-        assert await code(server, "GET", f"{COMPUTE}/workloads") == 403
+        assert await status_code(server, "GET", WORKLOADS) == 200
+        assert await status_code(server, "GET", f"{COMPUTE}/namespaces/other/workloads") == 403
+        assert await status_code(server, "GET", f"{COMPUTE}/workloads") == 403
 
 
 async def test_a_role_binding_of_a_cluster_role_grants_inside_its_namespace_only() -> None:
@@ -82,9 +82,9 @@ async def test_a_role_binding_of_a_cluster_role_grants_inside_its_namespace_only
         lists = cluster_role("lists", rule("list", "workloads"), paths("get", "/secret"))
         await server.json("POST", f"{RBAC}/clusterroles", lists)
         await server.json("POST", f"{RBAC}{DEFAULT}/rolebindings", binding("b", "lists"))
-        assert await code(server, "GET", WORKLOADS) == 200
-        assert await code(server, "GET", f"{COMPUTE}/workloads") == 403
-        assert await code(server, "GET", "/secret") == 403
+        assert await status_code(server, "GET", WORKLOADS) == 200
+        assert await status_code(server, "GET", f"{COMPUTE}/workloads") == 403
+        assert await status_code(server, "GET", "/secret") == 403
 
 
 async def test_a_role_of_the_same_name_in_another_namespace_grants_nothing() -> None:
@@ -93,17 +93,17 @@ async def test_a_role_of_the_same_name_in_another_namespace_grants_nothing() -> 
         await grant_in(server, rule("list", "workloads"))
         path = f"{RBAC}/namespaces/other/rolebindings"
         await server.json("POST", path, binding("b", "held", of="Role"))
-        assert await code(server, "GET", f"{COMPUTE}/namespaces/other/workloads") == 403
+        assert await status_code(server, "GET", f"{COMPUTE}/namespaces/other/workloads") == 403
 
 
 async def test_a_rule_for_a_resource_does_not_cover_subresources_and_vice_versa() -> None:
     async with server_with_ann() as server:
         await server.json("POST", WORKLOADS, workload())
         await grant(server, rule("get", "workloads"))
-        assert await code(server, "GET", f"{WORKLOADS}/web/status") == 403
+        assert await status_code(server, "GET", f"{WORKLOADS}/web/status") == 403
         await grant(server, rule("get", "instances/status */status"), name="more")
-        assert await code(server, "GET", f"{WORKLOADS}/web/status") == 200
-        assert await code(server, "GET", f"{COMPUTE}/namespaces/default/instances/x") == 403
+        assert await status_code(server, "GET", f"{WORKLOADS}/web/status") == 200
+        assert await status_code(server, "GET", f"{COMPUTE}/namespaces/default/instances/x") == 403
 
 
 async def test_resource_names_restrict_a_rule_to_these_objects() -> None:
@@ -111,12 +111,16 @@ async def test_resource_names_restrict_a_rule_to_these_objects() -> None:
         for name in ("web", "other"):
             await server.json("POST", WORKLOADS, workload(name))
         await grant(server, rule("get list watch create delete", "workloads", names="web"))
-        assert await code(server, "GET", f"{WORKLOADS}/web") == 200
-        assert await code(server, "GET", f"{WORKLOADS}/other") == 403
-        assert await code(server, "GET", WORKLOADS) == 403
-        assert await code(server, "GET", WORKLOADS, fieldSelector="metadata.name=web") == 200
-        assert await code(server, "GET", WORKLOADS, fieldSelector="metadata.name!=web") == 403
-        assert await code(server, "GET", WORKLOADS, fieldSelector="metadata.name=other") == 403
+        assert await status_code(server, "GET", f"{WORKLOADS}/web") == 200
+        assert await status_code(server, "GET", f"{WORKLOADS}/other") == 403
+        assert await status_code(server, "GET", WORKLOADS) == 403
+        assert await status_code(server, "GET", WORKLOADS, fieldSelector="metadata.name=web") == 200
+        assert (
+            await status_code(server, "GET", WORKLOADS, fieldSelector="metadata.name!=web") == 403
+        )
+        assert (
+            await status_code(server, "GET", WORKLOADS, fieldSelector="metadata.name=other") == 403
+        )
         refused = await server.ask("POST", WORKLOADS, workload("web"), token=ANN)
         assert refused.status == 403
 
@@ -140,19 +144,19 @@ async def test_stars_match_all_verbs_groups_and_resources() -> None:
             ("GET", f"{RBAC}/clusterroles"),
             ("DELETE", f"{WORKLOADS}/web"),
         ):
-            assert await code(server, method, path) == 200
-        assert await code(server, "GET", "/apis") == 403
+            assert await status_code(server, method, path) == 200
+        assert await status_code(server, "GET", "/apis") == 403
 
 
 async def test_paths_match_exactly_or_by_a_prefix_before_a_star() -> None:
     async with server_with_ann() as server:
         await grant(server, paths("get", "/apis", "/openapi/*"))
-        assert await code(server, "GET", "/apis") == 200
-        assert await code(server, "HEAD", "/apis") == 200
-        assert await code(server, "GET", "/api") == 403
-        assert await code(server, "GET", "/openapi/v3") == 200
-        assert await code(server, "GET", "/openapi") == 403
-        assert await code(server, "POST", "/apis") == 403
+        assert await status_code(server, "GET", "/apis") == 200
+        assert await status_code(server, "HEAD", "/apis") == 200
+        assert await status_code(server, "GET", "/api") == 403
+        assert await status_code(server, "GET", "/openapi/v3") == 200
+        assert await status_code(server, "GET", "/openapi") == 403
+        assert await status_code(server, "POST", "/apis") == 403
 
 
 @pytest.mark.parametrize(
@@ -169,7 +173,7 @@ async def test_users_and_groups_are_subjects(subject: JsonObject) -> None:
         await server.json("POST", f"{RBAC}/clusterroles", role)
         bound = cluster_binding("lists", "lists", subject)
         await server.json("POST", f"{RBAC}/clusterrolebindings", bound)
-        assert await code(server, "GET", WORKLOADS) == 200
+        assert await status_code(server, "GET", WORKLOADS) == 200
 
 
 async def test_a_group_binding_does_not_apply_to_a_user_of_that_name() -> None:
@@ -179,27 +183,27 @@ async def test_a_group_binding_does_not_apply_to_a_user_of_that_name() -> None:
         subjects = ({"kind": "Group", "name": "ann"}, user("Ann"))
         bound = cluster_binding("lists", "lists", *subjects)
         await server.json("POST", f"{RBAC}/clusterrolebindings", bound)
-        assert await code(server, "GET", WORKLOADS) == 403
+        assert await status_code(server, "GET", WORKLOADS) == 403
 
 
 async def test_changes_of_roles_apply_at_once() -> None:
     async with server_with_ann() as server:
         await grant(server, rule("list", "workloads"))
-        assert await code(server, "GET", WORKLOADS) == 200
+        assert await status_code(server, "GET", WORKLOADS) == 200
         wider = cluster_role("held", rule("get", "workloads"))
         await server.json("PUT", f"{RBAC}/clusterroles/held", wider)
-        assert await code(server, "GET", WORKLOADS) == 403
-        assert await code(server, "GET", f"{WORKLOADS}/web") == 404
+        assert await status_code(server, "GET", WORKLOADS) == 403
+        assert await status_code(server, "GET", f"{WORKLOADS}/web") == 404
         await server.json("DELETE", f"{RBAC}/clusterrolebindings/held")
-        assert await code(server, "GET", f"{WORKLOADS}/web") == 403
+        assert await status_code(server, "GET", f"{WORKLOADS}/web") == 403
 
 
 async def test_roles_of_one_plane_grant_nothing_on_another() -> None:
     async with server_with_ann() as server:
         await grant(server, rule("*", "*", group="*"), prefix=PROJECT)
-        assert await code(server, "GET", PROJECT + WORKLOADS) == 200
-        assert await code(server, "GET", WORKLOADS) == 403
-        assert await code(server, "GET", "/planes/hub" + WORKLOADS) == 403
+        assert await status_code(server, "GET", PROJECT + WORKLOADS) == 200
+        assert await status_code(server, "GET", WORKLOADS) == 403
+        assert await status_code(server, "GET", "/planes/hub" + WORKLOADS) == 403
 
 
 async def test_the_errors_of_a_missing_plane_and_of_one_without_grants_are_equal() -> None:
@@ -218,13 +222,13 @@ async def test_the_errors_of_a_missing_plane_and_of_one_without_grants_are_equal
 async def test_a_recreated_plane_has_none_of_the_old_grants() -> None:
     async with server_with_ann() as server:
         await grant(server, rule("*", "*", group="*"), prefix=PROJECT)
-        assert await code(server, "GET", PROJECT + WORKLOADS) == 200
+        assert await status_code(server, "GET", PROJECT + WORKLOADS) == 200
         await server.store.delete_plane("project/demo")
-        assert await code(server, "GET", PROJECT + WORKLOADS) == 403
+        assert await status_code(server, "GET", PROJECT + WORKLOADS) == 403
         await server.store.create_plane("project/demo")
-        assert await code(server, "GET", PROJECT + WORKLOADS) == 403
+        assert await status_code(server, "GET", PROJECT + WORKLOADS) == 403
         await grant(server, rule("list", "workloads"), prefix=PROJECT)
-        assert await code(server, "GET", PROJECT + WORKLOADS) == 200
+        assert await status_code(server, "GET", PROJECT + WORKLOADS) == 200
 
 
 async def test_an_aggregated_role_has_the_rules_of_selected_roles() -> None:
@@ -233,12 +237,12 @@ async def test_an_aggregated_role_has_the_rules_of_selected_roles() -> None:
         whole = cluster_role("whole", aggregationRule={"clusterRoleSelectors": [selector]})
         await server.json("POST", f"{RBAC}/clusterroles", whole)
         await server.json("POST", f"{RBAC}/clusterrolebindings", cluster_binding("b", "whole"))
-        assert await code(server, "GET", WORKLOADS) == 403
+        assert await status_code(server, "GET", WORKLOADS) == 403
         part = cluster_role("part", rule("list", "workloads"), labels={"part": "lists"})
         await server.json("POST", f"{RBAC}/clusterroles", part)
-        assert await code(server, "GET", WORKLOADS) == 200
+        assert await status_code(server, "GET", WORKLOADS) == 200
         await server.merge(f"{RBAC}/clusterroles/part", {"metadata": {"labels": {"part": "no"}}})
-        assert await code(server, "GET", WORKLOADS) == 403
+        assert await status_code(server, "GET", WORKLOADS) == 403
 
 
 async def test_masters_need_no_role() -> None:

@@ -31,7 +31,7 @@ ROLES = f"{RBAC}/clusterroles"
 BINDINGS = f"{RBAC}/clusterrolebindings"
 
 
-async def created(server: InProcessServer, path: str, obj: JsonObject) -> int:
+async def create_status(server: InProcessServer, path: str, obj: JsonObject) -> int:
     return (await server.ask("POST", path, obj, token=ANN)).status
 
 
@@ -39,7 +39,7 @@ async def test_a_role_can_contain_only_permissions_of_its_author() -> None:
     async with server_with_ann() as server:
         await grant(server, WRITES_ROLES, rule("get list", "workloads"), paths("get", "/a/*"))
         fine = cluster_role("fine", rule("get", "workloads"), paths("get", "/a/b", "/a/b/*"))
-        assert await created(server, ROLES, fine) == 201
+        assert await create_status(server, ROLES, fine) == 201
         for wide in (
             rule("delete", "workloads"),
             rule("*", "workloads"),
@@ -66,11 +66,11 @@ async def test_several_rules_of_the_author_can_cover_one_rule_together() -> None
             rule("list", "instances", names="a b"),
         )
         fine = rule("get list", "workloads")
-        assert await created(server, ROLES, cluster_role("fine", fine)) == 201
+        assert await create_status(server, ROLES, cluster_role("fine", fine)) == 201
         named = rule("get list", "workloads instances", names="a")
-        assert await created(server, ROLES, cluster_role("named", named)) == 201
+        assert await create_status(server, ROLES, cluster_role("named", named)) == 201
         unnamed = rule("get list", "workloads instances")
-        assert await created(server, ROLES, cluster_role("unnamed", unnamed)) == 403
+        assert await create_status(server, ROLES, cluster_role("unnamed", unnamed)) == 403
 
 
 async def test_an_update_or_patch_cannot_add_permissions_to_a_role() -> None:
@@ -95,15 +95,17 @@ async def test_an_update_or_patch_cannot_add_permissions_to_a_role() -> None:
 async def test_the_verb_escalate_permits_any_rule() -> None:
     async with server_with_ann() as server:
         await grant(server, EDITS_ROLES)
-        assert await created(server, ROLES, cluster_role("r", rule("*", "*", group="*"))) == 201
+        assert (
+            await create_status(server, ROLES, cluster_role("r", rule("*", "*", group="*"))) == 201
+        )
 
 
 async def test_a_namespaced_role_is_compared_with_permissions_in_its_namespace() -> None:
     async with server_with_ann() as server:
         await grant_in(server, WRITES_ROLES, rule("get", "workloads"))
         path = f"{RBAC}{DEFAULT}/roles"
-        assert await created(server, path, role("fine", rule("get", "workloads"))) == 201
-        assert await created(server, path, role("wide", rule("list", "workloads"))) == 403
+        assert await create_status(server, path, role("fine", rule("get", "workloads"))) == 201
+        assert await create_status(server, path, role("wide", rule("list", "workloads"))) == 403
 
 
 async def test_binding_a_role_needs_all_its_permissions_or_the_verb_bind() -> None:
@@ -111,13 +113,19 @@ async def test_binding_a_role_needs_all_its_permissions_or_the_verb_bind() -> No
         await grant(server, WRITES_ROLES, rule("get", "workloads"))
         await server.json("POST", ROLES, cluster_role("small", rule("get", "workloads")))
         await server.json("POST", ROLES, cluster_role("large", rule("*", "workloads")))
-        assert await created(server, BINDINGS, cluster_binding("a", "small", user("bob"))) == 201
-        assert await created(server, BINDINGS, cluster_binding("b", "large", user("bob"))) == 403
+        assert (
+            await create_status(server, BINDINGS, cluster_binding("a", "small", user("bob"))) == 201
+        )
+        assert (
+            await create_status(server, BINDINGS, cluster_binding("b", "large", user("bob"))) == 403
+        )
         in_default = f"{RBAC}{DEFAULT}/rolebindings"
-        assert await created(server, in_default, binding("b", "large")) == 403
+        assert await create_status(server, in_default, binding("b", "large")) == 403
         bind = rule("bind", "clusterroles", group=GROUP, names="large")
         await grant(server, bind, name="binder")
-        assert await created(server, BINDINGS, cluster_binding("b", "large", user("bob"))) == 201
+        assert (
+            await create_status(server, BINDINGS, cluster_binding("b", "large", user("bob"))) == 201
+        )
 
 
 async def test_another_subject_is_a_new_grant() -> None:
@@ -141,7 +149,7 @@ async def test_an_aggregation_rule_needs_all_permissions() -> None:
         await grant(server, WRITES_ROLES, rule("*", "*", group="compute.datumapis.com"))
         selector = {"matchLabels": {"part": "x"}}
         whole = cluster_role("whole", aggregationRule={"clusterRoleSelectors": [selector]})
-        assert await created(server, ROLES, whole) == 403
+        assert await create_status(server, ROLES, whole) == 403
 
 
 async def test_a_label_that_makes_a_role_part_of_another_is_checked_like_rules() -> None:
@@ -166,7 +174,7 @@ async def test_a_role_with_too_many_permissions_to_compare_is_rejected() -> None
         status = await server.status("POST", ROLES, cluster_role("wide", wide), token=ANN)
         assert status["reason"] == "Forbidden"
         assert "too many permissions to compare; split the role" in status["message"]
-        assert await created(server, ROLES, cluster_role("halves", *halves)) == 201
+        assert await create_status(server, ROLES, cluster_role("halves", *halves)) == 201
 
 
 async def test_an_error_names_five_of_many_permissions() -> None:

@@ -92,18 +92,18 @@ async def test_no_request_of_a_user_removes_the_finalizer(
 async def test_the_manager_that_applied_the_finalizer_cannot_remove_it(
     guarded: InProcessServer,
 ) -> None:
-    async def applied(*finalizers: str) -> Response:
+    async def apply_finalizers(*finalizers: str) -> Response:
         headers = {"content-type": APPLY_PATCH}
         body = with_finalizers(*finalizers)
         body["metadata"]["name"] = "other"
         path = f"{WORKLOADS}/other"
         return await guarded.ask("PATCH", path, body, token=ANN, headers=headers, fieldManager="a")
 
-    assert (await applied(WORKLOAD_FINALIZER, OWN)).status == 201
-    refused = await applied(OWN)
+    assert (await apply_finalizers(WORKLOAD_FINALIZER, OWN)).status == 201
+    refused = await apply_finalizers(OWN)
     assert refused.status == 422
     assert b"metadata.finalizers: Forbidden" in refused.body
-    assert (await applied(WORKLOAD_FINALIZER)).status == 200
+    assert (await apply_finalizers(WORKLOAD_FINALIZER)).status == 200
 
 
 async def test_an_update_without_finalizers_keeps_it(

@@ -56,7 +56,7 @@ async def issue_token(server: InProcessServer, *, prefix: str = "", **spec: Any)
     return token
 
 
-def parts(token: str) -> list[JsonObject]:
+def decode_parts(token: str) -> list[JsonObject]:
     return [decode(base64.urlsafe_b64decode(part + "==")) for part in token.split(".")[:2]]
 
 
@@ -65,7 +65,7 @@ async def test_a_token_authenticates_its_account(issuing: InProcessServer) -> No
     assert (answer["kind"], answer["apiVersion"]) == ("TokenRequest", "authentication.k8s.io/v1")
     assert answer["status"]["expirationTimestamp"] == "2023-11-14T23:13:20Z"
     token = answer["status"]["token"]
-    head, claims = parts(token)
+    head, claims = decode_parts(token)
     assert head["alg"] == "ES256"
     assert claims["exp"] - claims["iat"] == 3600
     assert (await issuing.ask("GET", WORKLOADS, token=token)).status == 200
@@ -141,14 +141,14 @@ async def test_a_token_for_another_audience_is_rejected(
 
 def forge_variants(token: str, **claims: Any) -> str:
     head, _body, signature = token.split(".")
-    content = encode({**parts(token)[1], **claims})
+    content = encode({**decode_parts(token)[1], **claims})
     return f"{head}.{base64.urlsafe_b64encode(content).rstrip(b'=').decode()}.{signature}"
 
 
 async def test_a_changed_token_is_rejected(issuing: InProcessServer) -> None:
     token = await issue_token(issuing)
     head, body, signature = token.split(".")
-    other = TokenSigner(ec.generate_private_key(ec.SECP256R1())).sign(parts(token)[1])
+    other = TokenSigner(ec.generate_private_key(ec.SECP256R1())).sign(decode_parts(token)[1])
     unsigned = base64.urlsafe_b64encode(encode({"alg": "none"})).rstrip(b"=").decode()
     for bad in (
         forge_variants(token, exp=9_999_999_999),

@@ -55,8 +55,10 @@ def test_every_field_of_a_full_object_is_decoded(name: str) -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_empty_fields_are_decoded_as_in_json(name: str) -> None:
     body, expected = golden(name, "zeros")
-    for path, value in leaves(decode_protobuf(body)):
-        assert value == at(expected, path) or (not value and at(expected, path) is None), path
+    for path, value in list_leaves(decode_protobuf(body)):
+        assert value == value_at(expected, path) or (
+            not value and value_at(expected, path) is None
+        ), path
 
 
 def test_pointers_to_empty_values_are_kept() -> None:
@@ -67,13 +69,13 @@ def test_pointers_to_empty_values_are_kept() -> None:
     assert (options["gracePeriodSeconds"], options["orphanDependents"]) == (0, False)
 
 
-def leaves(value: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
+def list_leaves(value: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
     if isinstance(value, dict):
-        return [leaf for name, item in value.items() for leaf in leaves(item, (*path, name))]
+        return [leaf for name, item in value.items() for leaf in list_leaves(item, (*path, name))]
     return [(path, value)]
 
 
-def at(value: Any, path: tuple[str, ...]) -> Any:
+def value_at(value: Any, path: tuple[str, ...]) -> Any:
     for name in path:
         value = value.get(name, {}) if isinstance(value, dict) else None
     return value

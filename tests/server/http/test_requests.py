@@ -15,7 +15,7 @@ from tests.server.http.wire import Answer, Wire, chunked, front_of, request
 pytestmark = pytest.mark.usefixtures("short_linger")
 
 
-async def asked(server: InProcessServer, *sent: bytes) -> Answer:
+async def response_status(server: InProcessServer, *sent: bytes) -> Answer:
     wire = Wire(front_of(server))
     for part in sent:
         wire.send(part)
@@ -27,7 +27,7 @@ CHUNKED = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
 
 async def test_a_request_gets_a_response(server: InProcessServer) -> None:
     sent = request("POST", body=encode(workload()))
-    created = await asked(server, *(sent[i : i + 7] for i in range(0, len(sent), 7)))
+    created = await response_status(server, *(sent[i : i + 7] for i in range(0, len(sent), 7)))
     assert created.status == 201
     assert created.headers["content-type"] == "application/json"
     assert created.headers["content-length"] == str(len(created.body))
@@ -40,7 +40,9 @@ async def test_a_body_in_chunks_with_trailers_is_read(server: InProcessServer) -
     body = encode(workload())
     sent = chunked(body[:10], body[10:])[:-2] + b"Authorization: Bearer other\r\n\r\n"
     head = request("POST", headers={"Transfer-Encoding": "chunked"})
-    created = await asked(server, head, *(sent[i : i + 5] for i in range(0, len(sent), 5)))
+    created = await response_status(
+        server, head, *(sent[i : i + 5] for i in range(0, len(sent), 5))
+    )
     assert created.status == 201
 
 
@@ -167,21 +169,21 @@ async def test_a_body_over_the_limit_is_413_whether_declared_or_not(
     framed = b"%x\r\n%b\r\n" % (len(half), half)
     hidden = request("POST", headers={"Transfer-Encoding": "chunked"})
     for sent in ((declared, b"x"), (hidden, framed, framed)):
-        answer = await asked(server, *sent)
+        answer = await response_status(server, *sent)
         assert (answer.status, answer.reason) == (413, "RequestEntityTooLarge")
         assert answer.headers["connection"] == "close"
 
 
 async def test_a_body_at_the_limit_is_read(server: InProcessServer) -> None:
     body = encode(workload()).ljust(BODY_BYTES_MAX)
-    assert (await asked(server, request("POST", body=body))).status == 201
+    assert (await response_status(server, request("POST", body=body))).status == 201
 
 
 async def test_a_body_in_very_many_chunks_is_read(server: InProcessServer) -> None:
     body = encode(workload())
     parts = [body[i : i + 1] for i in range(len(body))]
     head = request("POST", headers={"Transfer-Encoding": "chunked"})
-    assert (await asked(server, head + chunked(*parts))).status == 201
+    assert (await response_status(server, head + chunked(*parts))).status == 201
 
 
 async def test_trailers_beyond_the_limit_end_the_connection(server: InProcessServer) -> None:
@@ -202,7 +204,9 @@ async def test_the_overhead_of_chunks_is_limited(server: InProcessServer) -> Non
 
 @pytest.mark.parametrize("length", ["x", "-1", "\u00b2", "9" * 5000, "1, 2", "0x1"])
 async def test_an_invalid_content_length_is_rejected(server: InProcessServer, length: str) -> None:
-    assert (await asked(server, request("POST", headers={"Content-Length": length}))).status in (
+    assert (
+        await response_status(server, request("POST", headers={"Content-Length": length}))
+    ).status in (
         400,
         413,
     )
@@ -274,7 +278,7 @@ async def test_an_unknown_transfer_encoding_gets_501_and_the_connection_is_close
 
 
 async def test_a_client_of_http_1_0_needs_no_host(server: InProcessServer) -> None:
-    assert (await asked(server, b"GET /version HTTP/1.0\r\n\r\n")).status == 200
+    assert (await response_status(server, b"GET /version HTTP/1.0\r\n\r\n")).status == 200
 
 
 async def test_the_response_to_an_invalid_request_follows_earlier_responses(
@@ -299,7 +303,7 @@ async def test_the_response_to_an_invalid_request_follows_earlier_responses(
 async def test_unusual_queries_get_a_response(
     server: InProcessServer, query: str, status: int
 ) -> None:
-    assert (await asked(server, request(target=f"{WORKLOADS}?{query}"))).status == status
+    assert (await response_status(server, request(target=f"{WORKLOADS}?{query}"))).status == status
 
 
 @pytest.mark.parametrize(
@@ -317,11 +321,11 @@ async def test_unusual_queries_get_a_response(
 async def test_unusual_paths_get_a_response(
     server: InProcessServer, target: str, status: int
 ) -> None:
-    assert (await asked(server, request(target=target))).status == status
+    assert (await response_status(server, request(target=target))).status == status
 
 
 async def test_headers_are_limited_and_some_must_not_be_repeated(server: InProcessServer) -> None:
-    refused = await asked(server, request(headers={"X-Long": "x" * HEAD_BYTES_MAX}))
+    refused = await response_status(server, request(headers={"X-Long": "x" * HEAD_BYTES_MAX}))
     assert refused.status == 431
     assert b"headers are larger" in refused.body
     for name in ("Authorization", "Content-Type", "Host", "Impersonate-User"):
@@ -330,7 +334,7 @@ async def test_headers_are_limited_and_some_must_not_be_repeated(server: InProce
             + name.lower().encode()
             + b": other\r\n\r\n"
         )
-        refused = await asked(server, twice)
+        refused = await response_status(server, twice)
         assert refused.status == 400
         assert b"more than once" in refused.body
 
@@ -347,8 +351,8 @@ async def test_headers_beyond_the_limit_end_the_connection(server: InProcessServ
 async def test_repeated_impersonate_group_headers_are_all_used(server: InProcessServer) -> None:
     one = request(headers={"Impersonate-User": "ann", "Impersonate-Group": "a,b"})
     both = one[:-2] + b"impersonate-group: system:masters\r\n\r\n"
-    assert (await asked(server, both)).status == 200
-    assert (await asked(server, one)).status == 403
+    assert (await response_status(server, both)).status == 200
+    assert (await response_status(server, one)).status == 403
 
 
 async def test_headers_of_an_earlier_request_are_not_reused(
@@ -380,12 +384,12 @@ async def test_a_write_continues_after_its_client_disconnects(server: InProcessS
     wire.connection.connection_lost(None)
     server.journal.held = False
     server.journal.permit()
-    other = await asked(server, request(target=f"{WORKLOADS}/web"))
+    other = await response_status(server, request(target=f"{WORKLOADS}/web"))
     for _ in range(20):
         if other.status == 200:
             break
         await asyncio.sleep(0)
-        other = await asked(server, request(target=f"{WORKLOADS}/web"))
+        other = await response_status(server, request(target=f"{WORKLOADS}/web"))
     assert other.status == 200
     assert wire.raw == b""
 

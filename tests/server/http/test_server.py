@@ -40,7 +40,7 @@ class Port:
 
 
 @asynccontextmanager
-async def served(folder: Path | None) -> AsyncIterator[Port]:
+async def serve(folder: Path | None) -> AsyncIterator[Port]:
     """Serve with TLS and the certificate of a folder, or without TLS."""
     tls, connector = None, aiohttp.TCPConnector()
     if folder is not None:
@@ -65,7 +65,7 @@ async def served(folder: Path | None) -> AsyncIterator[Port]:
 
 @pytest.fixture(params=["plain", "TLS"])
 async def port(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Port]:
-    async with served(tmp_path if request.param == "TLS" else None) as found:
+    async with serve(tmp_path if request.param == "TLS" else None) as found:
         yield found
 
 

@@ -37,13 +37,13 @@ class EchoServer:
         self.has_ended = True
 
 
-def echoing() -> tuple[EchoServer, Wire]:
+def connect_to_echo() -> tuple[EchoServer, Wire]:
     echo = EchoServer()
     return echo, Wire(HttpServer(echo.dispatch, lambda: 0.0))
 
 
 async def test_bytes_are_sent_in_both_directions_including_those_after_the_request() -> None:
-    _, wire = echoing()
+    _, wire = connect_to_echo()
     wire.send(UPGRADE + b"first ")
     await wire.settled()
     wire.send(b"second ")
@@ -56,7 +56,7 @@ async def test_bytes_are_sent_in_both_directions_including_those_after_the_reque
 
 
 async def test_the_connection_closes_when_the_handler_ends() -> None:
-    echo, wire = echoing()
+    echo, wire = connect_to_echo()
     wire.send(UPGRADE + b"the end")
     await wire.end()
     assert echo.has_ended
@@ -64,7 +64,7 @@ async def test_the_connection_closes_when_the_handler_ends() -> None:
 
 
 async def test_the_handler_ends_when_the_client_disconnects() -> None:
-    echo, wire = echoing()
+    echo, wire = connect_to_echo()
     wire.send(UPGRADE)
     await wire.settled()
     wire.connection.connection_lost(None)
@@ -74,7 +74,7 @@ async def test_the_handler_ends_when_the_client_disconnects() -> None:
 
 
 async def test_the_handler_ends_when_the_client_disconnects_before_the_response() -> None:
-    echo, wire = echoing()
+    echo, wire = connect_to_echo()
     wire.send(UPGRADE)
     wire.connection.connection_lost(None)
     await wire.settled()
@@ -92,7 +92,7 @@ async def test_the_handler_ends_when_the_server_stops() -> None:
 
 
 async def test_an_earlier_request_is_answered_first_and_later_bytes_are_not_http() -> None:
-    echo, wire = echoing()
+    echo, wire = connect_to_echo()
     wire.send(PLAIN + UPGRADE)
     await wire.settled()
     wire.send(PLAIN)
@@ -120,7 +120,7 @@ async def test_reading_is_paused_while_the_handler_does_not_read() -> None:
 
 def test_a_client_that_does_not_read_cannot_keep_an_ended_connection_open() -> None:
     async def scenario(_: object) -> None:
-        _, wire = echoing()
+        _, wire = connect_to_echo()
         wire.send(UPGRADE)
         await wire.settled()
         wire.takes = False
@@ -134,7 +134,7 @@ def test_a_client_that_does_not_read_cannot_keep_an_ended_connection_open() -> N
 
 
 async def test_bytes_written_before_the_handler_ends_are_received() -> None:
-    _, wire = echoing()
+    _, wire = connect_to_echo()
     wire.send(UPGRADE)
     await wire.settled()
     wire.takes = False

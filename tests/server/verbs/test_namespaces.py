@@ -19,7 +19,7 @@ async def team(server: InProcessServer) -> JsonObject:
     return await server.json("POST", NAMESPACES, namespace("team"))
 
 
-def finalized(obj: JsonObject) -> JsonObject:
+def without_spec_finalizers(obj: JsonObject) -> JsonObject:
     return {**obj, "spec": {"finalizers": []}}
 
 
@@ -60,7 +60,7 @@ async def test_finalize_removes_an_empty_terminating_namespace(
 ) -> None:
     watch = await server.watch(NAMESPACES, resourceVersion=team["metadata"]["resourceVersion"])
     deleted = await server.json("DELETE", TEAM)
-    gone = await server.json("PUT", f"{TEAM}/finalize", finalized(deleted))
+    gone = await server.json("PUT", f"{TEAM}/finalize", without_spec_finalizers(deleted))
     assert gone["spec"]["finalizers"] == []
     assert (await server.ask("GET", TEAM)).status == 404
     assert [kind for kind, _ in await watch.take(2)] == ["MODIFIED", "DELETED"]
@@ -73,11 +73,11 @@ async def test_a_namespace_with_objects_is_not_finalized(
 ) -> None:
     await server.json("POST", TEAM_WORKLOADS, workload())
     deleted = await server.json("DELETE", TEAM)
-    status = await server.status("PUT", f"{TEAM}/finalize", finalized(deleted))
+    status = await server.status("PUT", f"{TEAM}/finalize", without_spec_finalizers(deleted))
     assert status["reason"] == "Conflict"
     assert "workloads.compute.datumapis.com/web" in status["message"]
     await server.json("DELETE", f"{TEAM_WORKLOADS}/web")
-    await server.json("PUT", f"{TEAM}/finalize", finalized(deleted))
+    await server.json("PUT", f"{TEAM}/finalize", without_spec_finalizers(deleted))
     assert (await server.ask("GET", TEAM)).status == 404
 
 
@@ -96,18 +96,18 @@ async def test_a_pending_create_keeps_the_namespace(
         deleted = await deleting
         assert (await watch.next())[1]["status"]["phase"] == "Terminating"
         assert (await server.json("GET", TEAM_WORKLOADS))["items"] == []
-        refused = await server.status("PUT", f"{TEAM}/finalize", finalized(deleted))
+        refused = await server.status("PUT", f"{TEAM}/finalize", without_spec_finalizers(deleted))
         assert "is being created" in refused["message"]
         server.journal.permit()
         assert (await creating).status == 201
-    refused = await server.status("PUT", f"{TEAM}/finalize", finalized(deleted))
+    refused = await server.status("PUT", f"{TEAM}/finalize", without_spec_finalizers(deleted))
     assert "still holds 1 objects" in refused["message"]
 
 
 async def test_finalizers_of_metadata_keep_a_finalized_namespace(server: InProcessServer) -> None:
     await server.json("POST", NAMESPACES, namespace("team", finalizers=["example.com/hold"]))
     deleted = await server.json("DELETE", TEAM)
-    held = await server.json("PUT", f"{TEAM}/finalize", finalized(deleted))
+    held = await server.json("PUT", f"{TEAM}/finalize", without_spec_finalizers(deleted))
     assert held["spec"]["finalizers"] == []
     assert (await server.json("GET", TEAM))["status"]["phase"] == "Terminating"
     await server.merge(TEAM, {"metadata": {"finalizers": None}})
@@ -117,9 +117,12 @@ async def test_finalizers_of_metadata_keep_a_finalized_namespace(server: InProce
 async def test_finalizers_of_the_spec_change_only_through_finalize(
     server: InProcessServer, team: JsonObject
 ) -> None:
-    assert await server.json("PUT", TEAM, finalized(team)) == team
+    assert await server.json("PUT", TEAM, without_spec_finalizers(team)) == team
     assert await server.merge(TEAM, {"spec": {"finalizers": ["a"]}, "status": {}}) == team
-    changed = {**finalized(team), "metadata": {**team["metadata"], "labels": {"x": "y"}}}
+    changed = {
+        **without_spec_finalizers(team),
+        "metadata": {**team["metadata"], "labels": {"x": "y"}},
+    }
     released = await server.json("PUT", f"{TEAM}/finalize", changed)
     assert released["spec"]["finalizers"] == []
     assert released["metadata"]["labels"] == team["metadata"]["labels"]
@@ -175,7 +178,7 @@ async def test_finalize_removes_the_objects_that_the_server_creates(
     await server.json("POST", f"{TEAM}/configmaps", authority)
     watch = await server.watch(ACCOUNTS)
     deleted = await server.json("DELETE", TEAM)
-    await server.json("PUT", f"{TEAM}/finalize", finalized(deleted))
+    await server.json("PUT", f"{TEAM}/finalize", without_spec_finalizers(deleted))
     assert [kind for kind, _ in await watch.take(2)] == ["ADDED", "DELETED"]
     await server.json("POST", NAMESPACES, namespace("team"))
     assert (await server.json("GET", ACCOUNTS))["items"] == []
@@ -188,5 +191,5 @@ async def test_finalize_keeps_an_object_of_the_server_that_has_finalizers(
     held = {**ACCOUNT, "metadata": {"name": "default", "finalizers": ["example.com/hold"]}}
     await server.json("POST", ACCOUNTS, held)
     deleted = await server.json("DELETE", TEAM)
-    status = await server.status("PUT", f"{TEAM}/finalize", finalized(deleted))
+    status = await server.status("PUT", f"{TEAM}/finalize", without_spec_finalizers(deleted))
     assert "serviceaccounts/default" in status["message"]

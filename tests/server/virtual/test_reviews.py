@@ -39,12 +39,12 @@ TOKENS = f"{AUTHENTICATION}/tokenreviews"
 REVIEWS = rule("create", "*", group="authorization.k8s.io")
 
 
-def on(resource: str, verb: str = "list", **more: str) -> JsonObject:
+def resource_attributes(resource: str, verb: str = "list", **more: str) -> JsonObject:
     attributes = {"group": "compute.datumapis.com", "resource": resource, "verb": verb, **more}
     return {"resourceAttributes": attributes}
 
 
-async def may(server: InProcessServer, path: str, spec: JsonObject, **more: Any) -> bool:
+async def is_allowed(server: InProcessServer, path: str, spec: JsonObject, **more: Any) -> bool:
     answer = await server.json("POST", path, {"spec": spec}, **more)
     allowed = answer["status"]["allowed"]
     assert isinstance(allowed, bool)
@@ -55,13 +55,17 @@ async def test_every_user_can_create_self_reviews() -> None:
     users = {ANN: User("ann", ("devs",), frozenset({"project/demo"}))}
     async with running_server(users=users) as server:
         await ensure_first_roles(server, "project/demo")
-        assert not await may(server, PROJECT + SELF, on("workloads"), token=ANN)
+        assert not await is_allowed(
+            server, PROJECT + SELF, resource_attributes("workloads"), token=ANN
+        )
         found = await server.json("POST", PROJECT + WHOAMI, {}, token=ANN)
         assert found["status"]["userInfo"] == {
             "username": "ann",
             "groups": ["devs", "system:authenticated"],
         }
-        refused = await server.ask("POST", PROJECT + OTHERS, {"spec": on("x")}, token=ANN)
+        refused = await server.ask(
+            "POST", PROJECT + OTHERS, {"spec": resource_attributes("x")}, token=ANN
+        )
         assert refused.status == 403
 
 
@@ -69,25 +73,34 @@ async def test_a_self_review_has_the_result_of_the_authorizer() -> None:
     async with server_with_ann() as server:
         await grant(server, REVIEWS, paths("get", "/apis/*"))
         await grant_in(server, rule("list", "workloads"), name="near")
-        assert await may(server, SELF, on("workloads", namespace="default"), token=ANN)
-        assert not await may(server, SELF, on("workloads", namespace="other"), token=ANN)
-        assert not await may(server, SELF, on("workloads"), token=ANN)
-        assert not await may(
-            server, SELF, on("workloads", namespace="default", subresource="status"), token=ANN
+        assert await is_allowed(
+            server, SELF, resource_attributes("workloads", namespace="default"), token=ANN
+        )
+        assert not await is_allowed(
+            server, SELF, resource_attributes("workloads", namespace="other"), token=ANN
+        )
+        assert not await is_allowed(server, SELF, resource_attributes("workloads"), token=ANN)
+        assert not await is_allowed(
+            server,
+            SELF,
+            resource_attributes("workloads", namespace="default", subresource="status"),
+            token=ANN,
         )
         for path, expected in (("/apis/x", True), ("/api", False)):
             spec = {"nonResourceAttributes": {"path": path, "verb": "get"}}
-            assert await may(server, SELF, spec, token=ANN) is expected
+            assert await is_allowed(server, SELF, spec, token=ANN) is expected
 
 
 async def test_a_review_of_another_user_uses_its_name_and_groups() -> None:
     async with server_with_ann() as server:
         await grant(server, rule("list", "workloads"))
-        assert await may(server, OTHERS, {**on("workloads"), "user": "ann"})
-        assert not await may(server, OTHERS, {**on("workloads"), "user": "bob"})
-        masters = {**on("workloads"), "groups": ["system:masters"]}
-        assert await may(server, OTHERS, masters)
-        status = await server.status("POST", OTHERS, {"spec": on("workloads")})
+        assert await is_allowed(server, OTHERS, {**resource_attributes("workloads"), "user": "ann"})
+        assert not await is_allowed(
+            server, OTHERS, {**resource_attributes("workloads"), "user": "bob"}
+        )
+        masters = {**resource_attributes("workloads"), "groups": ["system:masters"]}
+        assert await is_allowed(server, OTHERS, masters)
+        status = await server.status("POST", OTHERS, {"spec": resource_attributes("workloads")})
         assert causes(status) == {"spec.user": "FieldValueRequired"}
 
 
@@ -95,9 +108,9 @@ async def test_a_local_review_is_restricted_to_its_namespace() -> None:
     async with server_with_ann() as server:
         await grant_in(server, rule("list", "workloads"))
         path = f"{AUTHORIZATION}{DEFAULT}/localsubjectaccessreviews"
-        near = {**on("workloads", namespace="default"), "user": "ann"}
-        assert await may(server, path, near)
-        far = {**on("workloads", namespace="other"), "user": "ann"}
+        near = {**resource_attributes("workloads", namespace="default"), "user": "ann"}
+        assert await is_allowed(server, path, near)
+        far = {**resource_attributes("workloads", namespace="other"), "user": "ann"}
         status = await server.status("POST", path, {"spec": far})
         assert causes(status) == {"spec.resourceAttributes.namespace": "FieldValueInvalid"}
 
@@ -192,12 +205,18 @@ async def test_reviews_are_discovered_with_the_verb_create_only(server: InProces
 async def test_a_review_accepts_a_limited_number_of_groups_and_is_not_cached() -> None:
     async with server_with_ann() as server:
         groups = [f"g{number}" for number in range(GROUPS_MAX + 1)]
-        status = await server.status("POST", OTHERS, {"spec": {**on("x"), "groups": groups}})
+        status = await server.status(
+            "POST", OTHERS, {"spec": {**resource_attributes("x"), "groups": groups}}
+        )
         assert causes(status) == {"spec.groups": "FieldValueTooMany"}
-        assert not await may(server, OTHERS, {**on("x"), "groups": groups[:-1]})
+        assert not await is_allowed(
+            server, OTHERS, {**resource_attributes("x"), "groups": groups[:-1]}
+        )
         await grant(server, REVIEWS)
-        assert not await may(server, OTHERS, {**on("x"), "user": "bob"}, token=ANN)
-        assert not await may(server, SELF, on("made-up"), token=ANN)
+        assert not await is_allowed(
+            server, OTHERS, {**resource_attributes("x"), "user": "bob"}, token=ANN
+        )
+        assert not await is_allowed(server, SELF, resource_attributes("made-up"), token=ANN)
         roles = server.api.authorizer.roles(PlaneName("platform"))
         assert roles is not None
         cached = [(key[0], key[5]) for key in roles._allowed_names]
