@@ -19,11 +19,10 @@ from datum_compute.api.meta.objects import Ref
 from datum_compute.client.client import ANSWER_S
 from datum_compute.client.responses import ListResult
 from datum_compute.client.watch import (
+    IDLE_TIMEOUT_S,
     LIST_S,
     OLDER_LISTS,
-    OVERDUE_S,
     REMIND_S,
-    STALL_S,
     Deadlines,
     Watched,
     follow,
@@ -123,12 +122,12 @@ def test_a_failed_list_is_retried(invalid: Answer) -> None:
     assert collect_items(transport, 2) == ["list@5", "ADDED@7"]
 
 
-def test_a_silent_watch_is_replaced_within_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_watch_is_replaced_after_the_idle_timeout(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     transport = Recorded(listed(5), stream(then="is silent"), stream(ADDED))
     assert collect_items(transport, 2) == ["list@5", "ADDED@7"]
     assert transport.watched_since == ["list", "5", "5"]
-    assert transport.asked_at_s[-1] == STALL_S < 60
+    assert transport.asked_at_s[-1] == IDLE_TIMEOUT_S
     assert caplog.messages == [], "a silent watch of a quiet plane is not logged"
 
 
@@ -156,8 +155,8 @@ def record_requests(transport: Recorded, duration_s: float) -> list[tuple[str, f
                 return
 
     in_virtual_time(test)
-    words = ("probe" if r.query.get("limit") else "watch" for r in transport.asked[1:])
-    return list(zip(words, transport.asked_at_s[1:], strict=True))
+    kinds = ("watch" if r.query.get("watch") else "list" for r in transport.asked[1:])
+    return list(zip(kinds, transport.asked_at_s[1:], strict=True))
 
 
 def bookmark_stream(*at_s: float) -> Response:
@@ -172,41 +171,10 @@ def bookmark_stream(*at_s: float) -> Response:
     return Response(200, stream=chunks())
 
 
-def test_a_watch_with_a_bookmark_per_minute_is_probed_and_kept() -> None:
-    silent = [stream(then="is silent"), stream(then="is silent")]
-    transport = Recorded(listed(5), *silent, bookmark_stream(60, 120, 180), *[listed(9)] * 9)
-    assert record_requests(transport, 2 * STALL_S + 220) == [
-        ("watch", 0),
-        ("watch", STALL_S),
-        ("watch", 2 * STALL_S),
-        *(("probe", 2 * STALL_S + minute * 60 + STALL_S) for minute in range(3)),
-    ]
-
-
-def test_a_watch_is_replaced_within_a_minute_if_a_probe_gets_no_response(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.INFO)
-    silent = [stream(then="is silent") for _ in range(3)]
-    probed, opened = record_requests(Recorded(listed(5), *silent), 3 * STALL_S + 10)[-2:]
-    assert probed == ("probe", 3 * STALL_S)
-    assert 4 <= opened[1] - probed[1] < 5, "another watch, at once"
-    assert "a quiet watch, and no answer within 4 s" in caplog.messages[0]
-
-
-def test_a_watch_with_an_overdue_bookmark_is_replaced() -> None:
-    silent = [stream(then="is silent"), stream(then="is silent")]
-    last = bookmark_stream(60)
-    transport = Recorded(listed(5), *silent, last, listed(9), listed(9), stream(ADDED))
-    asked = record_requests(transport, 2 * STALL_S + 60 + OVERDUE_S + 1)
-    assert asked[-1] == ("watch", 2 * STALL_S + 60 + OVERDUE_S)
-
-
-def test_a_watch_with_frequent_bookmarks_is_replaced_without_a_probe() -> None:
-    silent = [stream(then="is silent"), stream(then="is silent")]
-    transport = Recorded(listed(5), *silent, bookmark_stream(30, 60), bookmark_stream(30, 60))
-    opened = [at_s for _, at_s in record_requests(transport, 300)]
-    assert opened == [0, STALL_S, 2 * STALL_S, 2 * STALL_S + 60 + STALL_S]
+def test_a_watch_continues_while_it_receives_a_bookmark_per_minute() -> None:
+    transport = Recorded(listed(5), bookmark_stream(60, 120, 180), stream(ADDED))
+    requests = record_requests(transport, 180 + IDLE_TIMEOUT_S + 1)
+    assert requests == [("watch", 0), ("watch", 180 + IDLE_TIMEOUT_S)]
 
 
 def test_streams_that_end_at_once_are_reopened_with_backoff() -> None:

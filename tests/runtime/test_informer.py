@@ -17,7 +17,7 @@ from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import HUB
 from datum_compute.client.transport.interface import is_watch
-from datum_compute.client.watch import NOT_SERVED_S, OLDER_LISTS, STALL_S
+from datum_compute.client.watch import IDLE_TIMEOUT_S, NOT_SERVED_S, OLDER_LISTS
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.informer import PAGE_SIZE, Informer, ObjectChange
 from testkit.sim.loop import VirtualLoop, run_virtual
@@ -104,7 +104,7 @@ def test_a_watch_without_events_and_bookmarks_is_replaced() -> None:
         await asyncio.sleep(1)
         before = names(informer)
         stalled = False
-        await asyncio.sleep(STALL_S + 1)
+        await asyncio.sleep(IDLE_TIMEOUT_S + 1)
         return before, names(informer)
 
     assert with_planes(test) == ([], ["a"])

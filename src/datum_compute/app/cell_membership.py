@@ -201,13 +201,12 @@ def _endpoint(joining: Joining) -> str:
 # --- The bearer token by which the hub reaches this cell, changed whenever the cell renews its own
 # credential.
 #
-# A new one is on the disk of the cell, and good there, before the hub hears of it; the old one
-# stays good until a while after the hub has the new one. So neither a lost answer nor a crash in
-# between
-# locks the hub out: asked again, the same new token is handed over.
+# The cell stores and accepts a new token before it sends the token to the hub. It accepts the old
+# token until GRACE_S after the hub has received the new one. A lost response or a crash therefore
+# does not lock out the hub: a retry sends the same new token.
 
 
-# How long the hub may go on with the old token, in requests under way and watches that are open.
+# How long the old token stays valid for requests in flight and for open watches of the hub.
 GRACE_S = 60.0
 
 

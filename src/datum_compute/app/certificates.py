@@ -1,5 +1,4 @@
-"""A certificate authority for this installation, and the certificates it signs: the server's, and
-those of clients."""
+"""The certificate authority of an installation, and the server and client certificates it signs."""
 
 from __future__ import annotations
 
@@ -27,15 +26,17 @@ _AUTHORITY_LIFETIME = timedelta(days=3650)
 _SERVER_LIFETIME = timedelta(days=365)
 _CLIENT_LIFETIME = timedelta(days=30)
 _RENEW_BEFORE = timedelta(days=30)
-# Certificates are good from a while before they are made: clocks differ.
+# Certificates are valid before they are issued, because clocks differ.
 BACKDATED = timedelta(minutes=5)
 
 
 def ensure_certificate(
     directory: Path, now: datetime, *, names: Sequence[str] = ()
 ) -> ServerCertificate:
-    """The certificate in ``directory``; made on first use, signed again before it expires or when
-    it lacks one of the names. It is for this machine, and for the names and addresses given."""
+    """Return the server certificate in ``directory``, for localhost and ``names``.
+
+    A new one is signed at the first call, before the current one expires, and if a name is missing.
+    """
     files = ServerCertificate(
         directory / "ca.crt", directory / "server.crt", directory / "server.key"
     )
@@ -45,7 +46,7 @@ def ensure_certificate(
         write_private(authority_key_file, _pem(key))
         write_private(files.authority, authority_of(key, now).public_bytes(_PEM))
         files.certificate.unlink(missing_ok=True)
-    if not _is_good(files, now, names):
+    if not _is_valid(files, now, names):
         authority_key, authority = _load_authority(directory)
         key = ec.generate_private_key(ec.SECP256R1())
         write_private(files.key, _pem(key))
@@ -56,7 +57,7 @@ def ensure_certificate(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ClientCertificate:
-    """A certificate and its key, as PEM; the key is never printed."""
+    """A certificate and its key, as PEM. The repr omits the key."""
 
     certificate: bytes
     key: bytes
@@ -71,8 +72,10 @@ def issue_client_certificate(
     planes: Sequence[PlaneName] = (),
     lifetime: timedelta = _CLIENT_LIFETIME,
 ) -> ClientCertificate:
-    """A certificate for a user and its groups; with ``planes`` it is good on those only. There is
-    no way to call it back before it ends, so give short lifetimes."""
+    """Issue a certificate for a user and its groups. With ``planes``, only these accept it.
+
+    It cannot be revoked, so use a short lifetime.
+    """
     authority_key, authority = _load_authority(directory)
     key = ec.generate_private_key(ec.SECP256R1())
     builder = _client(user, groups, authority, authority_key, key.public_key(), now, lifetime)
@@ -91,7 +94,7 @@ def certify(
     now: datetime,
     lifetime: timedelta = _CLIENT_LIFETIME,
 ) -> IssuedCertificate:
-    """A certificate for a key that stays with its holder, by the authority in ``directory``."""
+    """Sign a certificate for the key of a request, with the authority in ``directory``."""
     authority_key, authority = _load_authority(directory)
     return certified_by(authority_key, authority, requested, user, groups, now, lifetime)
 
@@ -105,9 +108,9 @@ def certified_by(
     now: datetime,
     lifetime: timedelta,
 ) -> IssuedCertificate:
-    """Nothing but the key is taken from the request: who it is for we say."""
+    """Sign a certificate for the key of a request. The subject of the request is ignored."""
     key = requested.request.public_key()
-    assert isinstance(key, ec.EllipticCurvePublicKey), "read_request takes no other"
+    assert isinstance(key, ec.EllipticCurvePublicKey), "read_request accepts no other key"
     builder = _client(user, groups, authority, authority_key, key, now, lifetime)
     signed = builder.sign(authority_key, hashes.SHA256())
     return IssuedCertificate(
@@ -118,11 +121,11 @@ def certified_by(
 
 
 def signing_request(key_file: Path, user: str) -> str:
-    """A request for a certificate of the key in the file, which is made on first use."""
+    """Return a signing request for the key in the file. Create the key if there is none."""
     if not key_file.exists():
         write_private(key_file, _pem(ec.generate_private_key(ec.SECP256R1())))
     key = serialization.load_pem_private_key(key_file.read_bytes(), password=None)
-    assert isinstance(key, ec.EllipticCurvePrivateKey), f"{key_file} holds another sort of key"
+    assert isinstance(key, ec.EllipticCurvePrivateKey), f"{key_file} contains a key of another type"
     return request_of(key, user)
 
 
@@ -132,7 +135,7 @@ def request_of(key: ec.EllipticCurvePrivateKey, user: str) -> str:
 
 
 def validity(certificate_pem: bytes) -> tuple[datetime, datetime]:
-    """From when to when a certificate is good."""
+    """Return the begin and the end of the validity of a certificate."""
     certificate = x509.load_pem_x509_certificate(certificate_pem)
     return certificate.not_valid_before_utc, certificate.not_valid_after_utc
 
@@ -167,22 +170,22 @@ def _load_authority(directory: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.C
     return key, x509.load_pem_x509_certificate((directory / "ca.crt").read_bytes())
 
 
-def _is_good(files: ServerCertificate, now: datetime, names: Sequence[str]) -> bool:
+def _is_valid(files: ServerCertificate, now: datetime, names: Sequence[str]) -> bool:
     if not (files.certificate.exists() and files.key.exists()):
         return False
     try:
         certificate = x509.load_pem_x509_certificate(files.certificate.read_bytes())
         key = serialization.load_pem_private_key(files.key.read_bytes(), password=None)
     except ValueError:
-        return False  # damaged: a new one is signed
-    said = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return False  # damaged: the caller signs a new certificate
+    alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     matches = certificate.public_key() == key.public_key()
-    matches = matches and all(_alternative(name) in list(said) for name in names)
+    matches = matches and all(_alternative(name) in list(alternatives) for name in names)
     return matches and certificate.not_valid_after_utc - _RENEW_BEFORE > now
 
 
 def authority_of(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
-    """The certificate of an authority, signed by itself."""
+    """Return a self-signed certificate of an authority."""
     name = _name("datum-compute local authority")
     return (
         _builder(name, name, key.public_key(), now, _AUTHORITY_LIFETIME)
@@ -220,7 +223,7 @@ def _alternative(name: str) -> x509.GeneralName:
 def _signed_by(
     builder: x509.CertificateBuilder, authority_key: ec.EllipticCurvePrivateKey
 ) -> x509.CertificateBuilder:
-    """What every certificate of ours says but the authority's own."""
+    """Add the extensions that all certificates except that of the authority have in common."""
     signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
     return (
         builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

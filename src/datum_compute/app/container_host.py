@@ -1,4 +1,4 @@
-"""The containers driver of this host: which engine, whose containers, and what is kept in files."""
+"""The containers driver of this host: its engine and its files (volumes, logs, records)."""
 
 from __future__ import annotations
 
@@ -28,15 +28,18 @@ from datum_compute.drivers.containers.operations import ContainerOperations
 from datum_compute.drivers.driver import DataFile, DriverError, PermanentError
 from datum_compute.drivers.queries import CrashReport
 
-# --- Processes of containers, by their number on this host
+# --- Signals to processes of containers
 
 
 _PROC = Path("/proc")
 
 
 def hang_up(process: int, container_id: str, by_force: bool) -> None:
-    """Ask a process of the container to end, or end it; with what it has started. A number that by
-    now is somebody else's is left alone: the kernel knows whose container a process is in."""
+    """Send SIGHUP, or SIGKILL if ``by_force``, to a process of the container and to its group.
+
+    The function first reads the cgroup of the process. A process id that was reused by another
+    process belongs to another cgroup, so that process receives no signal.
+    """
     with suppress(OSError):
         if container_id not in (_PROC / str(process) / "cgroup").read_text():
             return
@@ -47,13 +50,12 @@ def hang_up(process: int, container_id: str, by_force: bool) -> None:
             os.kill(process, how)
 
 
-# --- Files of ConfigMaps and Secrets as folders of this host, which containers see and cannot write
-# They lie in the private state directory, beside the store that holds the same data, and go with
-# their machine.
+# --- Directories with the files of ConfigMaps and Secrets, which containers mount read-only
+# They are in the private state directory and are removed together with their machine.
 
 
 class VolumeDirectories:
-    """One folder for each machine, and in it one for each of its volumes."""
+    """A directory for each machine, which contains a directory for each of its volumes."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -96,7 +98,10 @@ class VolumeDirectories:
 
 
 def _open_folder(folder: Path) -> None:
-    """Whoever the container runs as may look into it; from outside the state directory is shut."""
+    """Create a directory that every user of the container can read.
+
+    The private state directory above it keeps other users of the host out.
+    """
     folder.mkdir(exist_ok=True)
     folder.chmod(0o755)
 
@@ -105,8 +110,9 @@ def _name(machine_id: str) -> str:
     return hashlib.sha256(machine_id.encode()).hexdigest()[:24]
 
 
-# --- Files that are kept for a while: a private folder, the oldest of which go first, by age, by
-# number and by size. What cannot be written is lost, and the log says so; nothing waits for it.
+# --- A private directory that keeps files up to a limit of age, number and size
+# The oldest files are removed first. A file that cannot be written is dropped with a warning in the
+# log.
 
 
 AGE_S = 24 * 3600.0
@@ -116,7 +122,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one folder."""
+    """The limits of one directory."""
 
     bytes_max: int
     files_max: int
@@ -124,7 +130,7 @@ class Limits:
 
 
 class AgedFiles:
-    """A file is known by the parts of its name, whatever they hold."""
+    """Files that are identified by a tuple of strings, which may contain any character."""
 
     def __init__(
         self, folder: Path, ending: str, limits: Limits, unix_s: Callable[[], float]
@@ -147,7 +153,7 @@ class AgedFiles:
             _log.warning("%s is not kept: %s", file, error.strerror)
 
     def kept(self) -> list[tuple[tuple[str, ...], Path]]:
-        """Names and files, the oldest first; not those that have had their time."""
+        """Return the name and path of each file that has not expired, oldest first."""
         return [(self._name(file), file) for file in self._files() if not self._is_old(file)]
 
     def _name(self, file: Path) -> tuple[str, ...]:
@@ -172,31 +178,29 @@ class AgedFiles:
             file.unlink(missing_ok=True)
 
 
-# --- What instances that are gone have said, and how they ended, in files of the state directory
+# --- Logs and crash reports of removed instances, in files of the state directory
 
 
 LOGS = Limits(bytes_max=64 * 1024 * 1024, files_max=10_000)
 READ_BYTES_MAX = 4 * 1024 * 1024  # for one request
 CRASH_REPORTS = Limits(bytes_max=16 * 1024 * 1024, files_max=2000)
-REPORTS_PER_MACHINE_MAX = (
-    10  # of one machine: one that crashes all day must not drive out the others
-)
+REPORTS_PER_MACHINE_MAX = 10  # so that a crash loop does not evict the reports of other machines
 
 
 class LogFiles:
-    """One file for each container: its machine and its own name."""
+    """One file for each container, named after its machine and the container."""
 
     def __init__(self, folder: Path, unix_s: Callable[[], float]) -> None:
         self._files = AgedFiles(folder, ".log", LOGS, unix_s)
-        self._turn = asyncio.Lock()  # one thread at a time uses the folder
+        self._lock = asyncio.Lock()  # one thread at a time uses the directory
 
     async def save(self, machine_id: str, container: str, framed: bytes) -> None:
         if framed:
-            async with self._turn:
+            async with self._lock:
                 await asyncio.to_thread(self._files.keep, (machine_id, container), framed)
 
     async def load(self, server: str) -> list[tuple[str, str, bytes]]:
-        async with self._turn:
+        async with self._lock:
             return await asyncio.to_thread(self._read, server)
 
     def _read(self, server: str) -> list[tuple[str, str, bytes]]:
@@ -215,13 +219,13 @@ class LogFiles:
 
 
 class CrashReportFiles:
-    """One file for each end of a machine."""
+    """One file for each exit of a machine."""
 
     def __init__(self, folder: Path, unix_s: Callable[[], float]) -> None:
         self._files = AgedFiles(folder, ".json", CRASH_REPORTS, unix_s)
 
-    def save(self, machine_id: str, card: CrashReport) -> None:
-        self._files.keep((machine_id, card.ended_at), encode(card))
+    def save(self, machine_id: str, report: CrashReport) -> None:
+        self._files.keep((machine_id, report.ended_at), encode(report))
         own = [file for name, file in self._files.kept() if name[0] == machine_id]
         for file in own[:-REPORTS_PER_MACHINE_MAX]:
             file.unlink(missing_ok=True)
@@ -234,12 +238,12 @@ class CrashReportFiles:
             try:
                 found.append(decode_as(file.read_bytes(), CrashReport))
             except (DecodeError, OSError):
-                continue  # of a later release, or just gone
+                continue  # written by a later release, or removed meanwhile
         return found
 
 
-# --- Whether the kernel ended a container for its memory. Engines say so, except where the kernel
-# does not tell them (podman 4 under cgroup v1); then its own log is the proof, if we may read it.
+# --- Detection of out-of-memory kills in the kernel log
+# Engines report them, except podman 4 on cgroup v1. Reading the kernel log may need privileges.
 
 
 _LOG = "/dev/kmsg"
@@ -260,24 +264,24 @@ def ran_out_of_memory(container_id: str) -> bool:
 
 
 def _lines(log: int) -> list[bytes]:
-    """All that the kernel still has; one read is one line."""
+    """Return all lines in the kernel's buffer. Each read returns one line."""
     found: list[bytes] = []
     for _ in range(_LINES_MAX):
         try:
             found.append(os.read(log, _LINE_BYTES))
         except BlockingIOError:
             break
-        except OSError:  # lines were overwritten while we read: go on with the next
+        except OSError:  # the kernel overwrote the line before it was read
             continue
     return found
 
 
-# --- containers
+# --- Selection of the container engine, and construction of the driver
 
 
-# Where engines listen if nobody says otherwise; the first that answers is taken.
+# The default sockets. ``find_engine`` uses the first that responds.
 SOCKETS = ("/run/podman/podman.sock", "/run/docker.sock", "/var/run/docker.sock")
-# An engine that is starting, or busy, may take many seconds. One that is missing is found at once.
+# An engine that is starting or busy may take many seconds. A missing socket fails at once.
 ANSWER_S = 30.0
 
 
@@ -346,24 +350,24 @@ def containers_driver(
 
 
 def platform_id(state: Path, new_uid: Callable[[], str]) -> str:
-    """By which the engine's containers are told to be ours; made once for a state directory."""
+    """Return the id in the label of our containers. It is created once for a state directory."""
     path = state / "platform.json"
     try:
         return decode_as(path.read_bytes(), dict[str, str])["id"]
     except FileNotFoundError:
-        made = new_uid().replace("-", "")[:16]
-        write_private(path, encode({"id": made}))
-        return made
+        new_id = new_uid().replace("-", "")[:16]
+        write_private(path, encode({"id": new_id}))
+        return new_id
     except (DecodeError, KeyError) as error:
         raise StateError(
-            f"{path} is damaged ({error}). It says which containers of the engine are ours: put "
-            "it back from a copy, or remove the containers labelled compute.datumapis.com/platform "
+            f"{path} is damaged ({error}). It identifies the containers of this platform: restore "
+            "it from a copy, or remove the containers labelled compute.datumapis.com/platform "
             "and the file"
         ) from error
 
 
 def _read_records(path: Path) -> dict[str, MachineRecord]:
-    """Only counts: without them machines run on."""
+    """Return the restart counters. Machines keep running without them."""
     try:
         return decode_as(path.read_bytes(), dict[str, MachineRecord])
     except (OSError, DecodeError):

@@ -1,9 +1,9 @@
-"""The projects that a platform has from its first moment, entitled to compute.
+"""Create the default projects of a platform, each with an entitlement to compute.
 
-They are founded once: a record on the platform says so, and a project that somebody deletes later
-does not come back with the next start. Planes of an older release, which knew no projects, get
-theirs. What is written is planned by the same functions that the controllers follow, so those find
-nothing to do.
+Each default project is created once. A ConfigMap on the platform records it, so that a project that
+a user deleted later does not return with the next start. Planes of a release without projects
+receive theirs at the first start. The steps use the planners of the controllers, so the controllers
+find nothing left to do.
 """
 
 from __future__ import annotations
@@ -53,90 +53,98 @@ from datum_compute.runtime.cached_client import CachedClient
 
 ORGANIZATION_NAME = "default"
 _RECORD = Ref("kube-system", "founded-projects")
-# Each pass takes a project one step further; there are five of them.
-_PASSES = 12
+# A round runs all planners once. Five rounds settle a new project.
+_ROUNDS_MAX = 12
 
 _Plans = Sequence[Plan]
-_Step = Callable[[Client, Client, PlaneName, str], Awaitable[_Plans]]
+# A planner receives clients of the platform and of the project, the project, and the time.
+_Planner = Callable[[Client, Client, PlaneName, str], Awaitable[_Plans]]
 
 
 class DefaultProjects:
-    """``client`` may do everything on every plane."""
+    """Creates the default projects. ``client`` returns clients with all permissions."""
 
     def __init__(
         self,
         client: Callable[[PlaneName], Client],
-        maker: PlaneLifecycle,
+        lifecycle: PlaneLifecycle,
         now: str,
         random: Random,
     ) -> None:
         self._client = client
-        self._maker = maker
+        self._lifecycle = lifecycle
         self._now = now
         self._planes = Planes(lambda plane: CachedClient(plane, client(plane), random))
 
-    async def found(self, planes: Sequence[PlaneName]) -> None:
-        """Those that have not been founded yet."""
-        record = await self._record()
+    async def create(self, planes: Sequence[PlaneName]) -> None:
+        """Create the projects that the record does not contain, and add them to it."""
+        record = await self._read_record()
         missing = [plane for plane in planes if member_name(plane) not in record]
         if not missing:
             return
-        await self._ensure(PLATFORM, ORGANIZATION, _organization())
+        await self._create_unless_exists(PLATFORM, ORGANIZATION, _new_organization())
         for plane in missing:
-            await self._ensure(PLATFORM, PROJECT, _project(member_name(plane)))
-            await self._maker.create(plane, "")
-            await self._ensure(plane, ENTITLEMENT, _entitlement())
+            await self._create_unless_exists(PLATFORM, PROJECT, _new_project(member_name(plane)))
+            await self._lifecycle.create(plane, "")
+            await self._create_unless_exists(plane, ENTITLEMENT, _new_entitlement())
         for plane in missing:
-            await self._settle(plane)
-        founded = {"data": {member_name(plane): "true" for plane in missing}}
-        await self._client(PLATFORM).patch(CONFIG_MAP, _RECORD, founded)
+            await self._reconcile(plane)
+        created = {"data": {member_name(plane): "true" for plane in missing}}
+        await self._client(PLATFORM).patch(CONFIG_MAP, _RECORD, created)
 
-    async def _record(self) -> dict[str, str]:
-        """Mostly it is there: this is read at every start."""
+    async def _read_record(self) -> dict[str, str]:
+        """Return the content of the record. Create it at the first start."""
         platform = self._client(PLATFORM)
         with suppress(NotFound):
             return (await platform.get(CONFIG_MAP, _RECORD)).data
         metadata = ObjectMeta(name=_RECORD.name, namespace=_RECORD.namespace)
         return (await platform.create(CONFIG_MAP, ConfigMap(metadata=metadata))).data
 
-    async def _ensure(self, plane: PlaneName, kind: KindInfo[Any], obj: ApiObject) -> None:
+    async def _create_unless_exists(
+        self, plane: PlaneName, kind: KindInfo[Any], obj: ApiObject
+    ) -> None:
         with suppress(AlreadyExists):
             await self._client(plane).create(kind, obj)
 
-    async def _settle(self, plane: PlaneName) -> None:
-        """Plan and carry out until nothing is left to do."""
-        for _ in range(_PASSES):
-            if not [done for step in _STEPS if (done := await self._done(step, plane))]:
+    async def _reconcile(self, plane: PlaneName) -> None:
+        """Run all planners until a round has nothing left to do."""
+        for _ in range(_ROUNDS_MAX):
+            has_acted = False
+            for planner in _PLANNERS:
+                has_acted = await self._run_planner(planner, plane) or has_acted
+            if not has_acted:
                 return
 
-    async def _done(self, step: _Step, plane: PlaneName) -> bool:
-        """Whether the step had anything to do."""
-        done = False
-        for plan in await step(self._client(PLATFORM), self._client(plane), plane, self._now):
-            acts = [action for action in plan.actions if not isinstance(action, Wait)]
-            done = done or bool(acts)
+    async def _run_planner(self, planner: _Planner, plane: PlaneName) -> bool:
+        """Carry out the plans of a planner. Return True if they had any action."""
+        has_acted = False
+        for plan in await planner(self._client(PLATFORM), self._client(plane), plane, self._now):
+            has_acted = has_acted or any(not isinstance(a, Wait) for a in plan.actions)
             await carry_out(self._planes, plan)
-        return done
+        return has_acted
 
 
-# --- the steps: what the controllers of the same names plan
+# --- Planners: each reads the objects that one controller observes, and calls its plan functions
 
 
-async def _organizations(platform: Client, _project: Client, _plane: PlaneName, now: str) -> _Plans:
-    found = (await platform.list(ORGANIZATION)).items
-    spaces = {space.metadata.name: space for space in (await platform.list(NAMESPACE)).items}
-    named = [(one, spaces.get(organization_namespace(one.metadata.name))) for one in found]
-    return [plan_organization(one, space, now) for one, space in named]
+async def _plan_organizations(
+    platform: Client, _project: Client, _plane: PlaneName, now: str
+) -> _Plans:
+    namespaces = {one.metadata.name: one for one in (await platform.list(NAMESPACE)).items}
+    return [
+        plan_organization(one, namespaces.get(organization_namespace(one.metadata.name)), now)
+        for one in (await platform.list(ORGANIZATION)).items
+    ]
 
 
-async def _projects(platform: Client, _project: Client, plane: PlaneName, now: str) -> _Plans:
+async def _plan_project(platform: Client, _project: Client, plane: PlaneName, now: str) -> _Plans:
     project = await platform.get(PROJECT, Ref("", member_name(plane)))
     owner = await platform.get(ORGANIZATION, Ref("", project.spec.owner_ref.name))
-    guard = plan_project_metadata(project, owner)
-    return [guard if guard.actions else plan_ready(project, now)]
+    plan = plan_project_metadata(project, owner)
+    return [plan if plan.actions else plan_ready(project, now)]
 
 
-async def _services(platform: Client, _project: Client, _plane: PlaneName, now: str) -> _Plans:
+async def _plan_services(platform: Client, _project: Client, _plane: PlaneName, now: str) -> _Plans:
     services = (await platform.list(SERVICE)).items
     by_name = {service.metadata.name: service for service in services}
     registered = (await platform.list(REGISTRATION)).items
@@ -149,17 +157,21 @@ async def _services(platform: Client, _project: Client, _plane: PlaneName, now: 
     ]
 
 
-async def _consumers(platform: Client, _project: Client, _plane: PlaneName, now: str) -> _Plans:
+async def _plan_consumers(
+    platform: Client, _project: Client, _plane: PlaneName, now: str
+) -> _Plans:
     services = {one.metadata.name: one for one in (await platform.list(SERVICE)).items}
     consumers = (await platform.list(CONSUMER)).items
     return [plan_consumer(one, services.get(one.spec.service_ref.name), now) for one in consumers]
 
 
-async def _entitlements(platform: Client, project: Client, plane: PlaneName, now: str) -> _Plans:
+async def _plan_entitlement(
+    platform: Client, project: Client, plane: PlaneName, now: str
+) -> _Plans:
     name = Ref("", COMPUTE)
     consumer = consumer_name(SERVICE_NAME, member_name(plane))
     consumers = {one.metadata.name: one for one in (await platform.list(CONSUMER)).items}
-    requested = EntitlementInputs(
+    inputs = EntitlementInputs(
         plane=plane,
         entitlement=await project.get(ENTITLEMENT, name),
         service=await platform.get(SERVICE, name),
@@ -170,21 +182,27 @@ async def _entitlements(platform: Client, project: Client, plane: PlaneName, now
         bindings=(await project.list(LOCATION_BINDING)).items,
         entitlements=(await project.list(ENTITLEMENT)).items,
     )
-    return [plan_entitlement(requested, now)]
+    return [plan_entitlement(inputs, now)]
 
 
-_STEPS: tuple[_Step, ...] = (_organizations, _projects, _services, _consumers, _entitlements)
+_PLANNERS: tuple[_Planner, ...] = (
+    _plan_organizations,
+    _plan_project,
+    _plan_services,
+    _plan_consumers,
+    _plan_entitlement,
+)
 
 
-def _organization() -> Organization:
+def _new_organization() -> Organization:
     return Organization(metadata=ObjectMeta(name=ORGANIZATION_NAME))
 
 
-def _project(name: str) -> Project:
+def _new_project(name: str) -> Project:
     owner = ProjectOwner(kind="Organization", name=ORGANIZATION_NAME)
     return Project(metadata=ObjectMeta(name=name), spec=ProjectSpec(owner_ref=owner))
 
 
-def _entitlement() -> ServiceEntitlement:
+def _new_entitlement() -> ServiceEntitlement:
     spec = ServiceEntitlementSpec(service_ref=LocalReference(name=COMPUTE))
     return ServiceEntitlement(metadata=ObjectMeta(name=COMPUTE), spec=spec)

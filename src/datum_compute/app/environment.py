@@ -1,4 +1,4 @@
-"""The real world, as arguments: clock, ids and randomness of a production process."""
+"""Clock, ids and randomness of a process, as arguments. The simulator passes its own."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def _elapsed_s() -> float:
 
 
 def _new_uid() -> str:
-    """A random UUID as ``uuid.uuid4`` has them, as text at once: every request takes one.
+    """Return the text of a random UUID (version 4).
 
-    Unique is enough, nobody's secret. Asked for bytes, the system would take Python's interpreter
-    lock from the loop each time, and threads that wait for it would come in between.
+    A uid must be unique but not secret, so a pseudo-random generator is enough. ``uuid.uuid4``
+    makes a system call that releases the interpreter lock, and every request needs a uid.
     """
     text = f"{random.getrandbits(128):032x}"
     variant = "89ab"[int(text[16], 16) & 3]

@@ -303,7 +303,7 @@ class Platform:
         older = [p for p in self.projects.stored() if p not in self._layout.projects]
         known = {project.metadata.name for project in (await platform.list(PROJECT)).items}
         strays = [plane for plane in older if member_name(plane) not in known]
-        await default_projects.found((*self._layout.projects, *strays))
+        await default_projects.create((*self._layout.projects, *strays))
         entitled = {
             consumer.spec.consumer_project_ref.name
             for consumer in (await platform.list(CONSUMER)).items

@@ -1,5 +1,8 @@
-"""One bearer token for each plane, one for the controllers, and one for whoever runs the platform;
-on a cell of its own one for the hub. Made once, kept in one file.
+"""Bearer tokens, kubeconfigs and the token signing key of a state directory.
+
+There is a token for each plane, one for the controllers and one for the operator. A cell with its
+own process has a token for the hub instead of one for the operator. All are created once and kept
+in one file.
 """
 
 from __future__ import annotations
@@ -32,20 +35,23 @@ from datum_compute.server.access.service_accounts import TokenSigner
 from datum_compute.server.http.listen import HOST
 
 _MANAGER, _OPERATOR = "manager", "operator"
-# Of the hub on a cell; and the one that it is about to get (hubtoken.py).
+# The token of the hub on a cell, and the token that will replace it (see cell_membership.py).
 HUB_TOKEN, NEXT_HUB_TOKEN = "hub-of-cell", "next-hub-of-cell"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Credentials:
-    """Tokens by plane. A plane's token reaches that plane (``_reached_by`` says what else); what it
-    may do there is for the plane's roles to say. Never printed."""
+    """Tokens by plane. The repr omits them.
+
+    The token of a plane gives access to that plane and to those in ``_reached_by``. The roles of a
+    plane decide what the user may do there.
+    """
 
     manager: str
     planes: dict[PlaneName, str]
     operator: str = ""
-    hub: str = ""  # of the hub on the planes, which are those of one cell
-    next_hub: str = ""  # the same, if the hub may have been told of another already
+    hub: str = ""  # token of the hub, if the planes belong to a cell
+    next_hub: str = ""  # new token that the hub may have received already
 
     @property
     def of_manager(self) -> dict[PlaneName, str]:
@@ -58,17 +64,20 @@ class Credentials:
             for plane, token in self.planes.items()
         }
         controllers = User(MANAGER_USER, (), frozenset({EVERY_PLANE}))
-        everybody = {**users, self.manager: controllers}
+        known = {**users, self.manager: controllers}
         if self.operator:
-            everybody[self.operator] = User(OPERATOR_USER, (), frozenset({EVERY_PLANE}))
+            known[self.operator] = User(OPERATOR_USER, (), frozenset({EVERY_PLANE}))
         for token in filter(None, (self.hub, self.next_hub)):
-            everybody[token] = User(HUB_USER, (), frozenset(self.planes))
-        return StaticTokens(everybody)
+            known[token] = User(HUB_USER, (), frozenset(self.planes))
+        return StaticTokens(known)
 
 
 def _reached_by(plane: PlaneName) -> frozenset[str]:
-    """Whoever administers the platform reaches the projects that there will be; whoever administers
-    a project reaches the catalogue of services."""
+    """Return the planes that the administrator of a plane may access.
+
+    A platform administrator may access all projects, including later ones. A project administrator
+    may access the platform, which has the catalog of services.
+    """
     match plane_role(plane):
         case "platform":
             return frozenset({plane, EVERY_PROJECT})
@@ -79,8 +88,11 @@ def _reached_by(plane: PlaneName) -> frozenset[str]:
 
 
 def with_projects(credentials: Credentials, projects: Collection[PlaneName]) -> Credentials:
-    """What is written for people and controllers: projects that were made later are reached as
-    whoever administers the platform, and those that are gone are left out."""
+    """Return credentials for exactly these projects and all other planes.
+
+    A project that was created later uses the token of the platform administrator. Tokens of deleted
+    projects are left out.
+    """
     planes = {
         plane: token
         for plane, token in credentials.planes.items()
@@ -100,8 +112,10 @@ def new_credentials(planes: Iterable[PlaneName]) -> Credentials:
 def ensure_credentials(
     path: Path, planes: Iterable[PlaneName], *, of_cell: bool = False
 ) -> Credentials:
-    """The tokens in the file, with new ones for planes that have none yet. A cell of its own has a
-    token for the hub, and none for an operator of projects."""
+    """Read the tokens from the file, and add a new one for each plane without a token.
+
+    A cell has a token for the hub instead of one for the operator.
+    """
     known = read_tokens(path) if path.exists() else {}
     other = HUB_TOKEN if of_cell else _OPERATOR
     names: list[str] = [_MANAGER, other, *planes]
@@ -131,7 +145,7 @@ def read_tokens(path: Path) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class NewJoinToken:
-    """The name under which the hub keeps it, what it keeps, and what only its holder knows."""
+    """A join token: its name and hash, which the hub stores, and its secret text."""
 
     name: str
     token_hash: str
@@ -148,13 +162,13 @@ def new_token() -> str:
     return secrets.token_urlsafe(32)
 
 
-# --- The kubeconfigs of this installation: one context for each plane. People get one, controllers
-# that run beside this process (``compute-manager``) another.
+# --- The kubeconfigs of this installation, with a context for each plane
+# One is for users. Another is for controllers in a separate process (``compute-manager``).
 
 
 _OPERATOR_USER = "operator"
 _PARTS = ("clusters", "users", "contexts")
-# Where the state directories of cells lie that ``local up --processes`` starts.
+# The parent of the state directories of cells that ``local up --processes`` starts.
 CELLS_DIRECTORY = "cells"
 
 
@@ -168,8 +182,10 @@ def write_kubeconfig(
     operator: str = "",
     more: Sequence[Path] = (),
 ) -> None:
-    """With the token of an operator there is a context ``operator/<project>`` for each project.
-    Left alone when nothing changed, so that a restart does not touch what users look at."""
+    """Write the kubeconfig, unless its content is the same.
+
+    With an operator token it also has a context ``operator/<project>`` for each project.
+    """
     config = _kubeconfig(server, authority, tokens, current)
     if operator:
         config["users"].append({"name": _OPERATOR_USER, "user": {"token": operator}})
@@ -186,8 +202,10 @@ def _write(path: Path, config: dict[str, Any]) -> None:
 def write_kubeconfigs(
     state: Path, credentials: Credentials, authority: bytes, port: int, current: PlaneName
 ) -> None:
-    """One for people, one for controllers; each with the contexts of cells that have their own
-    process and lie in this state directory."""
+    """Write a kubeconfig for users and one for controllers.
+
+    Both include the contexts of cells whose state directories are inside this one.
+    """
     for name, tokens, operator in (
         ("kubeconfig", credentials.planes, credentials.operator),
         ("manager.kubeconfig", credentials.of_manager, ""),
@@ -208,14 +226,14 @@ def cell_kubeconfigs(state: Path, name: str) -> list[Path]:
 
 
 def merge_cells(state: Path) -> None:
-    """Take up the contexts of cells that were started after the kubeconfigs were written."""
+    """Add the contexts of cells that were started after the kubeconfigs were written."""
     for name in ("kubeconfig", "manager.kubeconfig"):
         config = yaml.safe_load((state / name).read_bytes())
         _write(state / name, _with_contexts(config, cell_kubeconfigs(state, name)))
 
 
 def _with_contexts(config: dict[str, Any], files: Sequence[Path]) -> dict[str, Any]:
-    """What is there stays, unless a file has newer words on it."""
+    """Merge the files into the config. An entry of a file replaces one of the same name."""
     found = {part: {entry["name"]: entry for entry in config[part]} for part in _PARTS}
     for file in files:
         other = yaml.safe_load(file.read_bytes())
@@ -258,14 +276,17 @@ def _kubeconfig(
     }
 
 
-# --- The key that signs tokens of service accounts: made once, kept in one private file
+# --- The signing key for tokens of service accounts
 
 
 def ensure_signer(path: Path) -> TokenSigner:
-    """Signs with the key in the file. Without the file every token that was given out is void."""
+    """Return a signer with the key in the file. Create the file if it does not exist.
+
+    A new key invalidates all tokens that the old one signed.
+    """
     if not path.exists():
-        made = ec.generate_private_key(ec.SECP256R1())
-        encoded = made.private_bytes(
+        new_key = ec.generate_private_key(ec.SECP256R1())
+        encoded = new_key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
             serialization.NoEncryption(),

@@ -1,4 +1,4 @@
-"""Files of the state directory: private, and either the old or the new content after a crash."""
+"""Files of the state directory. They are private and replaced atomically."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROOM_MIN = 64 * 1024
 
 
 class StateError(Exception):
-    """A file of the state directory cannot be used; the message says which and what to do."""
+    """A file of the state directory is not usable. The message names the file and the remedy."""
 
 
 def private_directory(path: Path) -> Path:
@@ -27,8 +27,8 @@ def private_directory(path: Path) -> Path:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Replace the file at once; it is on disk, readable by its owner only, when this returns."""
-    _replace(path, content, is_lasting=True)
+    """Replace the file atomically and sync it to disk. Only its owner can read it."""
+    _replace(path, content, sync=True)
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)
@@ -37,19 +37,22 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def write_without_sync(path: Path, content: bytes) -> None:
-    """As ``write_private``, without waiting for the disk: the end of this process does no harm to
-    it, that of the machine may take it back, or leave an empty file."""
-    _replace(path, content, is_lasting=False)
+    """Replace the file like ``write_private``, but do not sync it to disk.
+
+    The content survives a crash of this process. A crash of the machine may restore the old content
+    or leave an empty file.
+    """
+    _replace(path, content, sync=False)
 
 
-def _replace(path: Path, content: bytes, *, is_lasting: bool) -> None:
+def _replace(path: Path, content: bytes, *, sync: bool) -> None:
     draft = path.with_name(f".{path.name}.new")
     try:
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
-            if is_lasting:
+            if sync:
                 os.fsync(file.fileno())
         draft.replace(path)
     except OSError:
@@ -59,8 +62,10 @@ def _replace(path: Path, content: bytes, *, is_lasting: bool) -> None:
 
 
 def overwrite_private(path: Path, content: bytes) -> None:
-    """As ``write_private``; on a full disk the file is written where it lies, which needs no room.
-    Only for what readers can tell from half of it: a crash may leave that."""
+    """Replace the file like ``write_private``, or overwrite it in place if the disk is full.
+
+    A crash during the overwrite leaves partial content, so readers must be able to detect that.
+    """
     try:
         write_private(path, content)
     except OSError as error:
@@ -72,9 +77,9 @@ def overwrite_private(path: Path, content: bytes) -> None:
 
 
 def describe_disk_problem(directory: Path) -> str:
-    """What keeps anything from being written to a directory, in words; empty if nothing does."""
-    there = next(path for path in (directory, *directory.parents) if path.exists())
-    return describe_problem(directory, os.statvfs(there))
+    """Return why the directory is not writable, or an empty string if it is."""
+    existing = next(path for path in (directory, *directory.parents) if path.exists())
+    return describe_problem(directory, os.statvfs(existing))
 
 
 def describe_problem(directory: Path, disk: os.statvfs_result) -> str:
@@ -86,16 +91,16 @@ def describe_problem(directory: Path, disk: os.statvfs_result) -> str:
     return ""
 
 
-# --- What the last run of a state directory chose, so that the next one need not be told
-# Port and cells are hints: what cannot be read of them is as good as nothing. The driver is not:
-# with another one, what runs would be nobody's. A file is written only when it changes.
+# --- Settings of the last run, which are the defaults of the next one
+# An unreadable port or list of cells is ignored. An unreadable driver is an error: a different
+# driver would not manage the instances that are running. A file is only written when it changes.
 
 
 DRIVERS = ("containers", "simulated")
 
 
 def remembered_port(state: Path) -> int:
-    """The port it listened on; 0 if nobody knows."""
+    """Return the port of the last run, or 0 if it is unknown."""
     try:
         port = decode_as((state / "port.json").read_bytes(), dict[str, int]).get("port", 0)
     except (OSError, DecodeError):
@@ -109,7 +114,7 @@ def remember_port(state: Path, port: int) -> None:
 
 
 def remembered_driver(state: Path) -> tuple[str, str]:
-    """What ran its instances, and the socket of its engine; empty if there was no run yet."""
+    """Return the driver of the last run and the socket of its engine, or empty strings."""
     path = state / "driver.json"
     try:
         found = decode_as(path.read_bytes(), dict[str, str])
@@ -119,8 +124,8 @@ def remembered_driver(state: Path) -> tuple[str, str]:
         return "", ""
     except (OSError, DecodeError) as error:
         raise StateError(
-            f"{path} is damaged ({error}). It says what runs the instances: say it with --driver "
-            "containers or --driver simulated, as it was"
+            f"{path} is damaged ({error}). It contains the driver of the instances: name it with "
+            "--driver containers or --driver simulated"
         ) from error
     return found["driver"], found.get("engine", "")
 
@@ -132,7 +137,7 @@ def remember_driver(state: Path, driver: str, engine: str) -> None:
 
 
 def remembered_cells(state: Path) -> tuple[PlaneName, ...]:
-    """The cells it had; none if nobody knows."""
+    """Return the cells of the last run, or none if they are unknown."""
     try:
         names = decode_as((state / "cells.json").read_bytes(), dict[str, list[str]])
         return tuple(cell_plane(name) for name in dict.fromkeys(names.get("cells", [])))
@@ -146,10 +151,10 @@ def remember_cells(state: Path, cells: Sequence[PlaneName]) -> None:
         write_private(state / "cells.json", encode({"cells": names}))
 
 
-# --- Which files a state directory holds besides the database, and which of them a backup keeps
-# Kept is what cannot be made anew: who is trusted, and what was chosen. Not kept is what the next
-# start writes (kubeconfigs, the announcement), what tells of the past (logs), and what describes
-# the machines that run at this moment: a backup of that would be a lie by the time it is restored.
+# --- The files that a backup contains besides the database
+# A backup contains the files that cannot be created again: credentials and settings. It omits files
+# that the next start writes (kubeconfigs, the announcement), logs, and records of running machines,
+# which would be outdated after a restore.
 
 
 KEPT = (
@@ -157,18 +162,21 @@ KEPT = (
     *("port.json", "cells.json", "driver.json"),
     *("membership.json", "cell.key", "cell.crt", "hub-ca.crt"),
 )
-# Beside these, what a restored state takes the place of.
+# The files that a restore moves away.
 REPLACED = (*KEPT, "store.db", "store.db-*", "kubeconfig", "manager.kubeconfig", "chaos.json")
 
 
 def require_database(state: Path) -> None:
-    """Who was ready once, and told so in its kubeconfig, had a database. With an empty one in its
-    place every machine that runs would be nobody's, and be removed."""
+    """Raise StateError if the database of an initialized state directory is missing.
+
+    The kubeconfig is written when the server has become ready, so its presence shows that there was
+    a database. With an empty database, the driver would remove all running machines as orphans.
+    """
     database = state / "store.db"
     if (state / "kubeconfig").exists() and not database.exists():
         raise StateError(
-            f"{database} is gone, and with it all that is known here; restore it from a backup "
-            "(datumctl compute local restore FILE), or begin anew (datumctl compute local reset)"
+            f"{database} is gone, and with it all objects; restore it from a backup "
+            "(datumctl compute local restore FILE), or start over (datumctl compute local reset)"
         )
 
 
@@ -181,7 +189,7 @@ def kept_files(state: Path) -> dict[str, bytes]:
 
 
 def replaced_files(state: Path) -> list[Path]:
-    """Those of a state that a restore sets aside. The lock stays: it is being held."""
+    """Return the files that a restore moves away. The lock file stays, because it is locked."""
     if not state.is_dir():
         return []
     return sorted(

@@ -1,4 +1,4 @@
-"""Spans to a collector, where somebody names one; OpenTelemetry is not imported otherwise."""
+"""Export of spans to a collector. OpenTelemetry is only imported if a collector is configured."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SIGNAL_PATH = "/v1/traces"
 
 @contextmanager
 def tracing(endpoint: str, service: str) -> Iterator[Tracer | None]:
-    """A tracer while the block runs; at its end what was gathered is sent, with little patience."""
+    """Yield a tracer, or None without an endpoint. The remaining spans are sent at the end."""
     if not endpoint:
         yield None
         return

@@ -52,9 +52,9 @@ BACKGROUND = "Background"
 Patch = JsonObject | list[JsonObject]
 
 WATCH_S = 300
-# How long a watch may take to begin; what it brings may take longer.
+# How long the response headers of a watch may take. Its events have no limit.
 ANSWER_S = 30.0
-# How often a list whose pages expired under it begins again before it asks for all at once.
+# How often a paged list starts over after its snapshot expired. After that, it omits the limit.
 _RESTARTS = 2
 
 
@@ -86,9 +86,9 @@ class Client:
         page_size: int = 0,
     ) -> ListResult[T]:
         """All objects as of one version; with a page size in several requests."""
-        query = _selection(labels, fields)
+        query = _selector_query(labels, fields)
         path = _path(kind, Ref(namespace, ""))
-        return await self._listed(path, query, page_size, lambda r: page_of(r, kind.model))
+        return await self._list_pages(path, query, page_size, lambda r: page_of(r, kind.model))
 
     async def list_plain(
         self,
@@ -99,9 +99,9 @@ class Client:
         fields: Mapping[str, str] | None = None,
         page_size: int = 0,
     ) -> ListResult[JsonObject]:
-        query = _selection(labels, fields)
+        query = _selector_query(labels, fields)
         path = _path(kind, Ref(namespace, ""))
-        return await self._listed(path, query, page_size, lambda r: page_of(r, JsonObject))
+        return await self._list_pages(path, query, page_size, lambda r: page_of(r, JsonObject))
 
     async def list_mapped(
         self,
@@ -111,15 +111,18 @@ class Client:
         page_size: int,
         labels: Mapping[str, str] | None = None,
     ) -> ListResult[K]:
-        """What ``keep`` makes of every object, page by page: never are all of them decoded at
-        once, and one that cannot be decoded does not hide the others."""
+        """List all namespaces, and return the result of ``keep`` for each object.
 
-        def kept(response: Response) -> Page[K]:
+        ``keep`` is applied page by page, so that not all objects are in memory at once. It receives
+        an UndecodableObject for an object that cannot be decoded.
+        """
+
+        def read_page(response: Response) -> Page[K]:
             page = page_with_unreadable(response, kind.model)
             return Page([keep(item) for item in page.items], page.version, page.more)
 
-        query = _selection(labels, None)
-        return await self._listed(_path(kind, Ref("", "")), query, page_size, kept)
+        query = _selector_query(labels, None)
+        return await self._list_pages(_path(kind, Ref("", "")), query, page_size, read_page)
 
     async def version(
         self,
@@ -129,8 +132,8 @@ class Client:
         labels: Mapping[str, str] | None = None,
         fields: Mapping[str, str] | None = None,
     ) -> str:
-        """The version that a list of the kind would have now."""
-        query = {**_selection(labels, fields), "limit": "1"}
+        """Return the current version of a list of the kind."""
+        query = {**_selector_query(labels, fields), "limit": "1"}
         return version_of(await self._call("GET", _path(kind, Ref(namespace, "")), query=query))
 
     def watch(
@@ -143,11 +146,11 @@ class Client:
         fields: Mapping[str, str] | None = None,
         timeout_s: int = WATCH_S,
     ) -> AsyncGenerator[WatchEvent[T], None]:
-        """Events after ``since`` until the server ends the stream; an ERROR event is raised.
+        """Yield the events after ``since`` until the server ends the stream. Raise ERROR events.
 
-        ``watching.follow`` is the one that goes on for ever.
+        ``client.watch.follow`` resumes the stream instead of ending.
         """
-        query = {**_selection(labels, fields), **_watching(since, timeout_s)}
+        query = {**_selector_query(labels, fields), **_watch_query(since, timeout_s)}
         path = _path(kind, Ref(namespace, ""))
         return self._events(path, query, lambda line: event_of(line, kind.model))
 
@@ -159,8 +162,8 @@ class Client:
         labels: Mapping[str, str] | None = None,
         timeout_s: int = WATCH_S,
     ) -> AsyncGenerator[WatchEvent[T | UndecodableObject], None]:
-        """As ``watch``, for all namespaces; goes on after an object that cannot be decoded."""
-        query = {**_selection(labels, None), **_watching(since, timeout_s)}
+        """Watch all namespaces. An object that cannot be decoded is an UndecodableObject."""
+        query = {**_selector_query(labels, None), **_watch_query(since, timeout_s)}
         path = _path(kind, Ref("", ""))
         return self._events(path, query, lambda line: event_with_unreadable(line, kind.model))
 
@@ -174,7 +177,7 @@ class Client:
         fields: Mapping[str, str] | None = None,
         timeout_s: int = WATCH_S,
     ) -> AsyncGenerator[WatchEvent[JsonObject], None]:
-        query = {**_selection(labels, fields), **_watching(since, timeout_s)}
+        query = {**_selector_query(labels, fields), **_watch_query(since, timeout_s)}
         path = _path(kind, Ref(namespace, ""))
         return self._events(path, query, lambda line: event_of(line, JsonObject))
 
@@ -186,7 +189,7 @@ class Client:
         *,
         timeout_s: float,
     ) -> T | None:
-        """The object (None: absent) as soon as the condition holds of it, else TimeoutError."""
+        """Return the object (None: absent) when the condition holds, or raise TimeoutError."""
         return await wait_for(self, kind, ref, condition, timeout_s=timeout_s)
 
     # --- writing
@@ -194,7 +197,10 @@ class Client:
     async def create(
         self, kind: KindInfo[T], obj: T, *, dry_run: bool = False, with_status: bool = False
     ) -> T:
-        """``with_status`` asks for its status to be kept; the answer shows whether it was."""
+        """Create the object and return it as stored.
+
+        With ``with_status``, the server also stores the status if the user may write it.
+        """
         path = _path(kind, Ref(obj.metadata.namespace, ""))
         query = {"dryRun": "All"} if dry_run else {}
         if with_status:
@@ -206,28 +212,28 @@ class Client:
         self, kind: KindInfo[Any], obj: JsonObject, *, dry_run: bool = False, manager: str = ""
     ) -> JsonObject:
         path = _path(kind, Ref(obj["metadata"].get("namespace", ""), ""))
-        query = _manner(dry_run, manager)
+        query = _write_query(dry_run, manager)
         return object_of(await self._call("POST", path, body=encode(obj), query=query), JsonObject)
 
     async def update(self, kind: KindInfo[T], obj: T) -> T:
-        """Replace the object as it was read at its own version, or Conflict."""
+        """Replace the object. Raise Conflict if its version is not the current one."""
         assert not kind.partial, f"{kind.kind} is known in part only: patch it"
-        assert obj.metadata.resource_version, "an update carries the version it was read at"
+        assert obj.metadata.resource_version, "an update requires a resourceVersion"
         body = encode(manifest(kind, obj))
         response = await self._call("PUT", _path(kind, ref_of(obj)), body=body)
         return object_of(response, kind.model)
 
     async def update_plain(self, kind: KindInfo[Any], obj: JsonObject) -> JsonObject:
-        """Replace an object; its metadata must carry the version it was read at."""
+        """Replace an object. Its metadata must contain a resourceVersion."""
         path = _path(kind, _plain_ref(obj))
         return object_of(await self._call("PUT", path, body=encode(obj)), JsonObject)
 
     async def apply(
         self, kind: KindInfo[T], obj: T, *, manager: str, force: bool = False, dry_run: bool = False
     ) -> T:
-        """Make the fields of ``obj`` ours and drop those we no longer name (server-side apply)."""
+        """Server-side apply: own the fields of ``obj`` and remove those that it no longer has."""
         body = manifest(kind, obj)
-        return object_of(await self._applied(kind, body, manager, force, dry_run), kind.model)
+        return object_of(await self._send_apply(kind, body, manager, force, dry_run), kind.model)
 
     async def apply_plain(
         self,
@@ -238,11 +244,11 @@ class Client:
         force: bool = False,
         dry_run: bool = False,
     ) -> JsonObject:
-        return object_of(await self._applied(kind, obj, manager, force, dry_run), JsonObject)
+        return object_of(await self._send_apply(kind, obj, manager, force, dry_run), JsonObject)
 
     async def patch(self, kind: KindInfo[T], ref: Ref, patch: Patch) -> T:
-        """Merge patch for an object, JSON patch for a list of operations."""
-        return object_of(await self._patched(_path(kind, ref), patch), kind.model)
+        """Send an object as merge patch, and a list of operations as JSON patch."""
+        return object_of(await self._send_patch(_path(kind, ref), patch), kind.model)
 
     async def patch_plain(
         self,
@@ -253,15 +259,15 @@ class Client:
         dry_run: bool = False,
         manager: str = "",
     ) -> JsonObject:
-        query = _manner(dry_run, manager)
-        return object_of(await self._patched(_path(kind, ref), patch, query), JsonObject)
+        query = _write_query(dry_run, manager)
+        return object_of(await self._send_patch(_path(kind, ref), patch, query), JsonObject)
 
     async def patch_status(
         self, kind: KindInfo[T], ref: Ref, status: JsonObject, *, version: str
     ) -> T:
-        """Merge ``status`` into the status of the object as read at ``version``, or Conflict."""
+        """Merge ``status`` into the status. Raise Conflict if ``version`` is outdated."""
         patch = {"metadata": {"resourceVersion": version}, "status": status}
-        return object_of(await self._patched(_path(kind, ref) + "/status", patch), kind.model)
+        return object_of(await self._send_patch(_path(kind, ref) + "/status", patch), kind.model)
 
     async def delete(
         self,
@@ -273,8 +279,11 @@ class Client:
         policy: str = BACKGROUND,
         grace_s: int | None = None,
     ) -> str:
-        """Delete, dependents as ``policy`` says; with ``uid`` or ``version`` only that very
-        object. The version of what finalizers still hold; empty when it is gone."""
+        """Delete the object. ``policy`` decides what happens to its dependents.
+
+        With ``uid`` or ``version``, the object must match. Return the version of the terminating
+        object if it has finalizers, or an empty string if it is removed.
+        """
         preconditions = {k: v for k, v in (("uid", uid), ("resourceVersion", version)) if v}
         options: JsonObject = {"propagationPolicy": policy}
         if preconditions:
@@ -284,14 +293,14 @@ class Client:
         return version_of(await self._call("DELETE", _path(kind, ref), body=encode(options)))
 
     async def finalize_namespace(self, namespace: Namespace) -> None:
-        """Release a terminating namespace that has been emptied."""
+        """Remove the finalizers of a terminating namespace without objects."""
         body = {**manifest(NAMESPACE, namespace), "spec": {"finalizers": []}}
         path = _path(NAMESPACE, ref_of(namespace)) + "/finalize"
         await self._call("PUT", path, body=encode(body))
 
     # --- on the wire
 
-    async def _listed(
+    async def _list_pages(
         self,
         path: str,
         query: Mapping[str, str],
@@ -300,16 +309,16 @@ class Client:
     ) -> ListResult[M]:
         for _ in range(_RESTARTS if page_size else 0):
             try:
-                return await self._pages(path, {**query, "limit": str(page_size)}, read)
+                return await self._list_once(path, {**query, "limit": str(page_size)}, read)
             except Expired:
-                continue  # the snapshot behind the pages is gone: begin again
-        return await self._pages(path, query, read)
+                continue  # the snapshot of the pages has expired
+        return await self._list_once(path, query, read)
 
-    async def _pages(
+    async def _list_once(
         self, path: str, query: Mapping[str, str], read: Callable[[Response], Page[M]]
     ) -> ListResult[M]:
         page = read(await self._call("GET", path, query=query))
-        # A watch that goes on from the first page's version misses nothing of the later ones.
+        # All pages have the version of the first, so a watch from there misses no change.
         items, version = page.items, page.version
         while more := page.more:
             page = read(await self._call("GET", path, query={**query, "continue": more}))
@@ -332,7 +341,7 @@ class Client:
             async for line in lines_of(stream):
                 yield read(line)
 
-    async def _applied(
+    async def _send_apply(
         self, kind: KindInfo[Any], obj: JsonObject, manager: str, force: bool, dry_run: bool
     ) -> Response:
         query = {"fieldManager": manager}
@@ -348,7 +357,7 @@ class Client:
             content_type=APPLY_PATCH,
         )
 
-    async def _patched(
+    async def _send_patch(
         self, path: str, patch: Patch, query: Mapping[str, str] | None = None
     ) -> Response:
         content_type = MERGE_PATCH if isinstance(patch, dict) else JSON_PATCH
@@ -358,36 +367,39 @@ class Client:
                 "PATCH", path, body=body, content_type=content_type, query=query
             )
         except Invalid as error:
-            # Another of its name: Kubernetes says so of a patch in other words than of a deletion.
+            # Another object has this name. Kubernetes reports this as Invalid, not Conflict.
             if isinstance(patch, dict) and any(c.field == "metadata.uid" for c in error.causes):
                 raise Conflict(error.message, name=error.name, kind=error.kind) from error
             raise
 
     async def ask(self, path: str, query: Mapping[str, str] | None = None) -> JsonObject:
-        """The JSON at a path of the plane that is no object, such as those of the gateway."""
+        """Return the JSON at a path that is not an object of a kind, such as one of the gateway."""
         return object_of(await self._call("GET", path, query=query), JsonObject)
 
     async def fetch(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
-        """What is at a path of the plane, as it came."""
+        """Return the response body at a path of the plane."""
         return (await self._call("GET", path, query=query)).body
 
     async def tell(self, path: str, body: JsonObject) -> JsonObject:
-        """The same for a question that has a body; nothing is stored by it."""
+        """Post JSON to a path that is not an object of a kind, and return the JSON response."""
         return object_of(await self._call("POST", path, body=encode(body)), JsonObject)
 
     async def websocket(
         self, path: str, protocol: str, query: Mapping[str, str] | None = None
     ) -> WebSocket:
-        """Messages with whoever answers at the path; that may end with a query of its own, for
-        names that come more than once."""
-        from datum_compute.client.transport.websocket import WebSocket, is_answer, question_headers
+        """Open a websocket. The path may contain a query, for parameters that occur repeatedly."""
+        from datum_compute.client.transport.websocket import (
+            WebSocket,
+            accepts_upgrade,
+            client_handshake,
+        )
 
-        asked = question_headers(protocol)
-        request = Request("GET", self._prefix + path, query or {}, {**self._headers, **asked})
+        handshake = client_handshake(protocol)
+        request = Request("GET", self._prefix + path, query or {}, {**self._headers, **handshake})
         response = await self._transport.send(request)
         if response.status >= 400:
             raise refusal_of(response)
-        if response.duplex is None or not is_answer(asked, response.headers):
+        if response.duplex is None or not accepts_upgrade(handshake, response.headers):
             raise InternalError("the server does not speak websocket here")
         return WebSocket(response.duplex, of_server=False)
 
@@ -412,7 +424,7 @@ class Client:
 
 
 def manifest(kind: KindInfo[Any], obj: ApiObject) -> JsonObject:
-    """The plain JSON of an object, with its apiVersion and kind."""
+    """Return the JSON of an object, with its apiVersion and kind."""
     return {**to_json(obj), "apiVersion": kind.api_version, "kind": kind.kind}
 
 
@@ -425,18 +437,17 @@ def _path(kind: KindInfo[Any], ref: Ref) -> str:
     return kind.path(Ref(_segment(ref.namespace), _segment(ref.name)))
 
 
-@lru_cache(maxsize=4096)  # the same objects are asked for again and again
+@lru_cache(maxsize=4096)  # the same names are requested repeatedly
 def _segment(name: str) -> str:
     return quote(name, safe="")
 
 
-def _manner(dry_run: bool, manager: str) -> dict[str, str]:
-    """How a write is meant: only to be tried, and in whose name its fields are kept."""
-    manner = {"dryRun": "All"} if dry_run else {}
-    return {**manner, "fieldManager": manager} if manager else manner
+def _write_query(dry_run: bool, manager: str) -> dict[str, str]:
+    query = {"dryRun": "All"} if dry_run else {}
+    return {**query, "fieldManager": manager} if manager else query
 
 
-def _selection(
+def _selector_query(
     labels: Mapping[str, str] | None, fields: Mapping[str, str] | None
 ) -> dict[str, str]:
     chosen = (("labelSelector", labels), ("fieldSelector", fields))
@@ -447,7 +458,7 @@ def _selector(pairs: Mapping[str, str]) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(pairs.items()))
 
 
-def _watching(since: str, timeout_s: int) -> dict[str, str]:
+def _watch_query(since: str, timeout_s: int) -> dict[str, str]:
     return {
         "watch": "1",
         "resourceVersion": since,

@@ -1,6 +1,8 @@
-"""From a connection to an open transport: socket, signing in, retries.
+"""Open the transport of a connection: socket, authentication and retries.
 
-What a command most often does not need is imported only where it is used: see ``lean.py``."""
+Modules that few commands need are imported where they are used, to keep the start of the command
+line fast.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,9 @@ def open_transport(
     outside: AuthEnvironment,
     around: Callable[[Transport], Transport] | None = None,
 ) -> AbstractAsyncContextManager[Transport]:
-    """What cannot be used is refused here (ValueError); the network is not touched yet.
+    """Return the transport of a connection. Raise ValueError if its parameters are not usable.
 
-    ``around`` sees every attempt: it is put under the retries.
+    Nothing is sent yet. ``around`` wraps the transport below the retries, so it sees every attempt.
     """
 
     timeouts = Timeouts(read_s=connection.read_s) if connection.read_s else None
@@ -58,9 +60,9 @@ def open_transport(
 
     first = connect(None)
     if connection.sign_in is None:
-        return _opened(first, outside.random, around)
+        return _with_retries(first, outside.random, around)
     credentials = _credentials(connection, connection.sign_in, outside)
-    return _opened(AuthenticatedTransport(credentials, connect), outside.random, around)
+    return _with_retries(AuthenticatedTransport(credentials, connect), outside.random, around)
 
 
 def _credentials(
@@ -82,7 +84,7 @@ def _credentials(
 
 
 @asynccontextmanager
-async def _opened(
+async def _with_retries(
     inner: CloseableTransport | AuthenticatedTransport,
     random: Random,
     around: Callable[[Transport], Transport] | None,

@@ -1,9 +1,9 @@
-"""What the API answers, as values: lists, events of a watch, the Status of a refusal.
+"""Decode responses of the API: objects, lists, watch events and errors.
 
-An ordinary event and a list are decoded once, straight into the model of the kind (fields that it
-does not know, managedFields among them, never become objects); only what is neither (a bookmark,
-an error) is looked at twice. ``*_of`` refuse an answer with an object that is not of its kind;
-``*_with_unreadable`` hand such an object over as Unreadable, for those who must go on.
+Events and lists are decoded directly into the model of the kind. Unknown fields such as
+managedFields are skipped without creating objects. Only bookmarks and errors are decoded twice.
+``*_of`` raise InternalError if an object does not match its model. ``*_with_unreadable`` return an
+UndecodableObject instead, for callers that must continue.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 
 @dataclass(frozen=True, slots=True)
 class ListResult(Generic[M]):
-    """``version`` is the version of the plane at which these were all the objects."""
+    """All objects of a list, and the version of the plane at which it was read."""
 
     items: list[M]
     version: str
@@ -36,7 +36,7 @@ class ListResult(Generic[M]):
 
 @dataclass(frozen=True, slots=True)
 class UndecodableObject:
-    """An object that is there, but not of the shape its kind has; only its metadata is known."""
+    """An object that does not match the model of its kind. Only its metadata is decoded."""
 
     metadata: ObjectMeta
     body: bytes
@@ -45,7 +45,7 @@ class UndecodableObject:
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent(Generic[M]):
-    """``object`` is the new (or last) state, and None for a bookmark."""
+    """A watch event. ``object`` is the new or last state, or None for a bookmark."""
 
     type: EventType
     version: str
@@ -67,7 +67,7 @@ class _Described(msgspec.Struct, frozen=True):
 
 
 class _Page(msgspec.Struct, Generic[M], frozen=True):
-    items: list[M] | None = None  # servers written in Go say null for none
+    items: list[M] | None = None  # Go encodes an empty list as null
     metadata: _Meta = _Meta()
 
 
@@ -93,7 +93,7 @@ _marks = msgspec.json.Decoder(_Mark)
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[M]):
-    """One part of a list; ``more`` is the token that asks for the next, empty on the last."""
+    """One page of a list. ``more`` is the continue token, which is empty on the last page."""
 
     items: list[M]
     version: str
@@ -119,9 +119,9 @@ def object_of(response: Response, model: type[M]) -> M:
 
 
 def event_of(line: bytes, model: type[M]) -> WatchEvent[M]:
-    """One line of a watch; an ERROR event is raised as the error it stands for."""
+    """Decode one line of a watch. Raise an ERROR event as its error."""
     if line.startswith(_BOOKMARK):
-        # As our server and Kubernetes write them: most of what a quiet watch has to say.
+        # The encoding of our server and of Kubernetes. Most events of an idle watch are bookmarks.
         return WatchEvent("BOOKMARK", _decoded(line, _marks).object.metadata.resource_version, None)
     try:
         change = _decoders(model).change.decode(line)
@@ -142,13 +142,13 @@ def event_with_unreadable(line: bytes, model: type[M]) -> WatchEvent[M | Undecod
 
 
 def version_of(response: Response) -> str:
-    """The version that an answer carries, of a list or of an object; empty without one."""
+    """Return the version of a list or object in a response, or an empty string."""
     found: _Versioned = _decoded(response.body, _decoders(_Versioned).alone)
     return found.metadata.resource_version
 
 
 def refusal_of(response: Response) -> ApiError:
-    """The error that an answer of 400 and above stands for."""
+    """Return the error of a response with a status of 400 and above."""
     try:
         body = decode(response.body)
     except DecodeError:
@@ -161,8 +161,8 @@ def refusal_of(response: Response) -> ApiError:
 
 
 async def lines_of(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Whole lines of a chunked stream, however it was cut; half a line at its end is dropped."""
-    parts: list[bytes] = []  # of a line that has not ended yet
+    """Yield the lines of a chunked stream. A partial line at its end is dropped."""
+    parts: list[bytes] = []  # of the current line
     async for chunk in stream:
         first, *others = chunk.split(b"\n")
         parts.append(first)
@@ -226,7 +226,7 @@ def _decoded(body: bytes, decoder: msgspec.json.Decoder[M]) -> M:
 
 @dataclass(frozen=True, slots=True)
 class _Decoders:
-    """Of one model: by itself, in a page of a list, in an event."""
+    """The decoders of a model: for an object, for a page of a list, and for an event."""
 
     alone: msgspec.json.Decoder[Any]
     page: msgspec.json.Decoder[_Page[Any]]
@@ -234,7 +234,7 @@ class _Decoders:
 
 
 @cache
-def _made_decoders(model: Any) -> _Decoders:
+def _cached_decoders(model: Any) -> _Decoders:
     return _Decoders(
         msgspec.json.Decoder(model),
         msgspec.json.Decoder(_Page[model]),
@@ -243,4 +243,4 @@ def _made_decoders(model: Any) -> _Decoders:
 
 
 def _decoders(model: Any) -> _Decoders:
-    return _made_decoders(model)
+    return _cached_decoders(model)

@@ -1,20 +1,18 @@
-"""A watch that goes on for ever: list, watch, resume, and list again when there is no other way.
+"""A watch that never ends: list, watch, resume, and list again if that is not possible.
 
-Rules it keeps:
-- It never ends and never raises for what a server or a network does. It tries again with backoff,
-  and says so in the log (``absence.py``); only its reader ends it, by closing it.
-- A stream that ended or broke is resumed at the last version seen. Only a version that the server
-  no longer knows (410, as an answer or as an event), or an answer that makes no sense, leads to a
-  new list.
-- What is handed on is always newer than what was handed on before. An event or a bookmark that is
-  not (a replay after a reconnect, a plane restored from a backup) is kept back and leads to a new
-  list. A list older than what was seen is not believed at once: only a plane that insists has
-  really gone back.
-- A list is whole or it is not handed on.
-- Silence is not trusted: a stream that is quiet for too long is opened anew (``quiet.py``).
-- A server that ends every stream at once, or answers 410 again and again, is not asked in a circle:
-  that counts as a failure.
-- A kind that the server does not serve (404) is asked for again, every NOT_SERVED_S.
+Rules:
+- ``follow`` does not end and does not raise because of a server or network failure. It retries with
+  backoff and logs the outage. It ends when its reader closes it.
+- A stream that ended or broke is resumed at the last version. A new list is only requested if that
+  version has expired (410, as response or event), or if a response was invalid.
+- Versions increase. An event or bookmark that is not newer (a replay after a reconnect, a plane
+  restored from a backup) is dropped and leads to a new list. A list that is older is requested
+  again, and accepted after OLDER_LISTS such lists in a row: the plane was restored.
+- A list is returned when all its pages have arrived.
+- A stream without an event or bookmark for IDLE_TIMEOUT_S is replaced.
+- A server that ends every stream at once, or repeats 410, counts as failing. ``follow`` then backs
+  off instead of looping.
+- A kind that the server does not serve (404) is requested again every NOT_SERVED_S.
 """
 
 from __future__ import annotations
@@ -45,10 +43,8 @@ if TYPE_CHECKING:
     from datum_compute.client.client import Client
 
 
-# --- What the log says of a plane that gives no news of a kind: that it is away, at once; that it
-# is still, every REMIND_S; that it is back, once. Tries in between are told to nobody: a partition
-# of
-# an hour has hundreds of them for every kind.
+# --- The log lines of an outage: the first failure, a reminder every REMIND_S, and the recovery
+# Other retries are not logged, because an outage of an hour has hundreds for each kind.
 
 
 REMIND_S = 300.0
@@ -57,36 +53,35 @@ _log = logging.getLogger(__name__)
 
 
 class OutageLog:
-    """``what`` there are no news of."""
+    """Logs the outages of the watch ``name``."""
 
-    def __init__(self, what: str) -> None:
-        self._what = what
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._since_s: float | None = None
-        self._told_s = 0.0
+        self._logged_s = 0.0
 
-    def noticed(self, why: Exception) -> None:
-        """One more try was in vain."""
+    def add_failure(self, error: Exception) -> None:
         now_s = asyncio.get_running_loop().time()
         if self._since_s is None:
-            self._since_s = self._told_s = now_s
-            _log.warning("%s: no news, trying again: %s", self._what, why)
-        elif now_s - self._told_s >= REMIND_S:
-            self._told_s = now_s
+            self._since_s = self._logged_s = now_s
+            _log.warning("%s: no news, trying again: %s", self._name, error)
+        elif now_s - self._logged_s >= REMIND_S:
+            self._logged_s = now_s
             minutes = (now_s - self._since_s) / 60
-            _log.warning("%s: no news for %.0f min, trying again: %s", self._what, minutes, why)
+            _log.warning("%s: no news for %.0f min, trying again: %s", self._name, minutes, error)
 
-    def over(self) -> None:
+    def end(self) -> None:
         if self._since_s is None:
             return
-        away_s = asyncio.get_running_loop().time() - self._since_s
+        outage_s = asyncio.get_running_loop().time() - self._since_s
         self._since_s = None
-        _log.info("%s: there is news again, after %.0f s", self._what, away_s)
+        _log.info("%s: there is news again, after %.0f s", self._name, outage_s)
 
 
-# --- A time limit for many waits in a row, with one timer for them all
-# ``asyncio.timeout`` sets up and takes down a timer for every wait; where waits are short and many,
-# that costs more than what is waited for. Here a task says when a wait begins and when it ends, and
-# whoever is still in one after the limit is cancelled:
+# --- One time limit for many waits, with a single timer
+# ``asyncio.timeout`` creates and cancels a timer for each wait, which costs more than a short wait
+# itself. Here a task marks the begin and the end of a wait. It is cancelled if the wait exceeds the
+# limit:
 #
 #     task = deadlines.begin()
 #     try:
@@ -94,62 +89,53 @@ class OutageLog:
 #     except asyncio.CancelledError:
 #         if not deadlines.passed(task):
 #             raise
-#         ...  # it took too long
+#         ...  # the wait exceeded the limit
 #     finally:
 #         deadlines.end(task)
 
 
 class Deadlines:
-    """One limit, any number of tasks; each has at most one wait at a time."""
+    """A time limit for the waits of many tasks. Each task has at most one wait at a time."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._since: dict[asyncio.Task[Any], float] = {}  # whoever began first stands first
-        self._passed: dict[asyncio.Task[Any], int] = {}  # and how often it was cancelled before
+        self._since: dict[asyncio.Task[Any], float] = {}  # in order of begin
+        # The tasks that this object has cancelled, with their earlier cancellation requests.
+        self._passed: dict[asyncio.Task[Any], int] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> asyncio.Task[Any]:
-        """The running task, which is asked for by it from then on."""
+        """Start a wait of the running task, and return that task."""
         loop = asyncio.get_running_loop()
         task = asyncio.current_task(loop)
-        assert task is not None, "a deadline is for what runs in a task"
+        assert task is not None, "a deadline requires a running task"
         self._since[task] = loop.time()
         if self._timer is None:
-            self._timer = loop.call_later(self._seconds, self._look)
+            self._timer = loop.call_later(self._seconds, self._check)
         return task
 
     def passed(self, task: asyncio.Task[Any]) -> bool:
-        """Whether the cancellation of the task is ours alone; then it is taken back."""
+        """Return True if only the limit cancelled the task. The cancellation is then undone."""
         before = self._passed.pop(task, None)
         return before is not None and task.uncancel() <= before
 
     def end(self, task: asyncio.Task[Any]) -> None:
         self._since.pop(task, None)
         if self._passed and self._passed.pop(task, None) is not None:
-            task.uncancel()  # it ended by itself in the same moment
-
-    def lasts_s(self) -> float:
-        """How long the oldest wait lasts; 0 without any."""
-        now_s = asyncio.get_running_loop().time()
-        return next((now_s - since_s for since_s in self._since.values()), 0.0)
-
-    def expire(self) -> None:
-        """End all waits now, as if the limit had passed."""
-        for task in list(self._since):
-            self._expire(task)
+            task.uncancel()  # the wait ended in the same turn of the event loop
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         loop = asyncio.get_running_loop()
         self._timer = None
         for task, since_s in list(self._since.items()):
             left_s = since_s + self._seconds - loop.time()
             if left_s > 0:
-                self._timer = loop.call_later(left_s, self._look)
+                self._timer = loop.call_later(left_s, self._check)
                 return
             self._expire(task)
 
@@ -159,115 +145,31 @@ class Deadlines:
         task.cancel()
 
 
-# --- When a watch that brings nothing counts as dead
-# Silence is not trusted. Our servers send a bookmark twice a minute, so a stream that is quiet for
-# STALL_S is dead. kube-apiserver sends one every 60 s: there it would be replaced for nothing,
-# again and again. Whoever was quiet for so long twice in a row is such a server until its bookmarks
-# come
-# sooner: its streams get until its bookmark is overdue, and meanwhile the server itself is asked,
-# by the smallest list, whether it lives.
-
-
-STALL_S = 55.0
-OVERDUE_S = 65.0
-PROBE_S = 4.0  # STALL_S and this are less than a minute
-
-
-class Rhythm:
-    """How often one server sends bookmarks of one kind, as far as that was seen."""
-
-    def __init__(self) -> None:
-        self._stalls = 0
-        self._marked_s = 0.0
-
-    @property
-    def is_slow(self) -> bool:
-        return self._stalls > 1
-
-    @property
-    def limit_s(self) -> float:
-        return OVERDUE_S if self.is_slow else STALL_S
-
-    def opened(self) -> None:
-        self._marked_s = asyncio.get_running_loop().time()
-
-    def bookmark(self) -> None:
-        now_s = asyncio.get_running_loop().time()
-        if now_s - self._marked_s < STALL_S:
-            self._stalls = 0
-        self._marked_s = now_s
-
-    def stalled(self) -> None:
-        self._stalls += 1
-
-
-class Probing:
-    """Asks the server when the stream is quiet; whoever waits for the stream goes on at once if
-    there is no answer. ``failure`` says why."""
-
-    def __init__(
-        self, rhythm: Rhythm, deadlines: Deadlines, probe: Callable[[], Awaitable[object]]
-    ) -> None:
-        self.failure: Unreachable | None = None
-        self._rhythm = rhythm
-        self._deadlines = deadlines
-        self._probe = probe
-        self._asking = asyncio.create_task(self._ask()) if rhythm.is_slow else None
-
-    def close(self) -> None:
-        if self._asking is not None:
-            self._asking.cancel()
-
-    async def _ask(self) -> None:
-        while True:
-            left_s = STALL_S - self._deadlines.lasts_s()
-            if left_s > 0:
-                await asyncio.sleep(max(left_s, 0.1))
-                continue
-            if self._rhythm.is_slow:
-                self.failure = await self._unanswered()
-            if self.failure is not None or not self._rhythm.is_slow:
-                self._deadlines.expire()
-                return
-            await asyncio.sleep(OVERDUE_S - STALL_S)
-
-    async def _unanswered(self) -> Unreachable | None:
-        """Why there is no answer; None if there is one, whatever it says."""
-        try:
-            async with asyncio.timeout(PROBE_S):
-                await self._probe()
-        except ApiError:
-            return None
-        except TimeoutError:
-            return Unreachable(f"a quiet watch, and no answer within {PROBE_S:g} s")
-        except Unreachable as error:
-            return error
-        return None
-
-
-# --- watching
+# --- follow
 
 
 T = TypeVar("T", bound=ApiObject)
 L = TypeVar("L")
 E = TypeVar("E")
 
-# A stream that lived less than this and brought nothing did not work.
-SHORTEST_S = 1.0
-# All pages together. A list that hangs would otherwise never be tried again.
+# A stream without an event or bookmark for this long is replaced. Our server sends a bookmark every
+# 30 s, kube-apiserver every 60 s. TCP keepalive detects a dead connection sooner (see http1.py).
+IDLE_TIMEOUT_S = 75.0
+# A stream that ends within this time without an event counts as a failure.
+STREAM_MIN_S = 1.0
+# The time limit of a list with all its pages.
 LIST_S = 120.0
 NOT_SERVED_S = 10.0
-# So many lists in a row that are older than what was seen, and the plane was restored.
 OLDER_LISTS = 3
 
 _BACKOFF = Backoff(first_s=0.1, most_s=10.0)
-# Nothing is wrong with the version we ask for; the server just cannot answer now.
-_PASSING = (TooManyRequests, ServiceUnavailable, Timeout)
+# Errors after which the requested version is still valid.
+_TEMPORARY_ERRORS = (TooManyRequests, ServiceUnavailable, Timeout)
 
 
 @dataclass(frozen=True, slots=True)
 class Watched(Generic[T]):
-    """What to follow: a kind in one namespace (or all), perhaps only what is selected."""
+    """What to follow: a kind in one namespace or all, optionally with selectors."""
 
     kind: KindInfo[T]
     namespace: str = ""
@@ -279,9 +181,9 @@ class Watched(Generic[T]):
 def follow(
     client: Client, watched: Watched[T], random: Random | None = None
 ) -> AsyncGenerator[ListResult[T] | WatchEvent[T], None]:
-    """First everything there is, then every change; a later list replaces all that went before.
+    """Yield a list, and then every change. A later list replaces everything before it.
 
-    Without ``random`` the delays after failures have no jitter: for a lone waiter.
+    Without ``random``, the delays after failures have no jitter. Use that for a single client.
     """
 
     async def list_once() -> ListResult[T]:
@@ -302,10 +204,7 @@ def follow(
             fields=watched.fields,
         )
 
-    async def probe() -> str:
-        return await client.version(watched.kind, watched.namespace, fields=watched.fields)
-
-    source = _Source(watched.kind.plural, list_once, open_stream, probe, _nobody)
+    source = _Source(watched.kind.plural, list_once, open_stream, _noop)
     return _follow(source, random)
 
 
@@ -320,9 +219,12 @@ def follow_mapped(
     labels: Mapping[str, str] | None = None,
     name: str = "",
 ) -> AsyncGenerator[ListResult[L] | WatchEvent[T | UndecodableObject], None]:
-    """As ``follow``, for caches: objects of a list come as what ``keep`` makes of each page, one
-    that cannot be decoded comes as Unreadable, and a kind that is not served is told of. ``name``
-    is what the log calls it."""
+    """Follow a kind in all namespaces, for caches.
+
+    Lists contain the results of ``keep``, which is applied page by page. An object that cannot be
+    decoded is yielded as UndecodableObject. ``not_served`` is called if the server does not serve
+    the kind. ``name`` is the name of the watch in the log.
+    """
 
     async def list_once() -> ListResult[L]:
         return await client.list_mapped(kind, keep, page_size=page_size, labels=labels)
@@ -330,80 +232,75 @@ def follow_mapped(
     def open_stream(version: str) -> AsyncGenerator[WatchEvent[T | UndecodableObject], None]:
         return client.watch_lenient(kind, version, labels=labels)
 
-    async def probe() -> str:
-        return await client.version(kind)
-
-    source = _Source(name or kind.plural, list_once, open_stream, probe, not_served)
+    source = _Source(name or kind.plural, list_once, open_stream, not_served)
     return _follow(source, random)
 
 
 @dataclass(frozen=True, slots=True)
 class _Source(Generic[L, E]):
-    """Where the news come from: one list, one stream, a question that only has to be answered, and
-    whom to tell that there is neither."""
+    """The functions that list and watch one kind."""
 
-    what: str
+    name: str
     list_once: Callable[[], Awaitable[ListResult[L]]]
     open_stream: Callable[[str], AsyncGenerator[WatchEvent[E], None]]
-    probe: Callable[[], Awaitable[object]]
     not_served: Callable[[], None]
 
 
-def _nobody() -> None:
-    """Nobody needs to know."""
+def _noop() -> None:
+    pass
 
 
 async def _follow(
     source: _Source[L, E], random: Random | None
 ) -> AsyncGenerator[ListResult[L] | WatchEvent[E], None]:
-    failures = _Failures(source.what, random)
-    place, rhythm = _Place(), Rhythm()
+    failures = _Failures(source.name, random)
+    cursor = _Cursor()
     while True:
         try:
-            if not place.known:
+            if not cursor.is_valid:
                 listed = await _list(source)
-                place.listed(listed.version)
+                cursor.accept_list(listed.version)
                 yield listed
-            async with aclosing(_stream(source, str(place.version), rhythm)) as events:
+            async with aclosing(_stream(source, str(cursor.version))) as events:
                 async for event in events:
-                    place.moved(event)
-                    failures.over()
+                    cursor.accept_event(event)
+                    failures.reset()
                     yield event
         except Expired as error:
-            place.known = False
-            _log.debug("%s: the history is gone; listing again", source.what)
+            cursor.is_valid = False
+            _log.debug("%s: the history is gone; listing again", source.name)
             await failures.expired(error)
         except NotFound as error:
-            place.known = False
+            cursor.is_valid = False
             source.not_served()
-            await failures.delay(error, at_least_s=NOT_SERVED_S, is_news=False)
+            await failures.delay(error, at_least_s=NOT_SERVED_S, is_outage=False)
         except Unreachable as error:
             await failures.delay(error)
         except ApiError as error:
-            place.known = place.known and isinstance(error, _PASSING)
+            cursor.is_valid = cursor.is_valid and isinstance(error, _TEMPORARY_ERRORS)
             await failures.delay(error)
 
 
-class _Place:
-    """How far the news have come. ``known`` is False when only a list can tell how to go on."""
+class _Cursor:
+    """The last version that was seen. Unless ``is_valid``, only a list can continue from here."""
 
     def __init__(self) -> None:
         self.version = 0
-        self.known = False
+        self.is_valid = False
         self._older_lists = 0
 
-    def listed(self, text: str) -> None:
-        version = _number(text)
+    def accept_list(self, text: str) -> None:
+        version = _parse_version(text)
         if version < self.version and self._older_lists < OLDER_LISTS:
             self._older_lists += 1
             raise InternalError(f"the list of version {version} is older than {self.version}")
         self._older_lists = 0
-        self.version, self.known = version, True
+        self.version, self.is_valid = version, True
 
-    def moved(self, event: WatchEvent[E]) -> None:
-        version = _number(event.version)
+    def accept_event(self, event: WatchEvent[E]) -> None:
+        version = _parse_version(event.version)
         if version < self.version or (event.object is not None and version == self.version):
-            self.known = False
+            self.is_valid = False
             raise InternalError(
                 f"the server sent version {version} again, after {self.version}: "
                 "a replay, or a plane restored from a backup"
@@ -411,9 +308,9 @@ class _Place:
         self.version = version
 
 
-def _number(version: str) -> int:
+def _parse_version(version: str) -> int:
     if not version.isdecimal():
-        raise InternalError(f"the server speaks of version {version!r}, which is no number")
+        raise InternalError(f"the server sent version {version!r}, which is not a number")
     return int(version)
 
 
@@ -425,11 +322,11 @@ async def wait_for(
     *,
     timeout_s: float,
 ) -> T | None:
-    """The object as soon as the condition holds; TimeoutError names what did not come."""
+    """Return the object as soon as the condition holds. Raise TimeoutError after ``timeout_s``."""
     watched = Watched(kind, ref.namespace, fields={"metadata.name": ref.name})
     try:
-        async with asyncio.timeout(timeout_s), aclosing(follow(client, watched)) as news:
-            async for item in news:
+        async with asyncio.timeout(timeout_s), aclosing(follow(client, watched)) as changes:
+            async for item in changes:
                 if isinstance(item, ListResult):
                     seen = item.items[0] if item.items else None
                 elif item.object is None:
@@ -451,42 +348,34 @@ async def _list(source: _Source[L, E]) -> ListResult[L]:
         raise Unreachable(f"the list was not complete within {LIST_S:g} s") from None
 
 
-async def _stream(
-    source: _Source[L, E], version: str, rhythm: Rhythm
-) -> AsyncGenerator[WatchEvent[E], None]:
-    """The events of one stream; ends when it ends or stalls, raises when it was of no use."""
+async def _stream(source: _Source[L, E], version: str) -> AsyncGenerator[WatchEvent[E], None]:
+    """Yield the events of one stream until it ends or is idle for too long.
+
+    Raise Unreachable if it ends at once without an event.
+    """
     loop = asyncio.get_running_loop()
-    opened_s, brought = loop.time(), 0
+    opened_s, has_events = loop.time(), False
     events = source.open_stream(version)
-    rhythm.opened()
-    with (
-        closing(Deadlines(rhythm.limit_s)) as deadlines,
-        closing(Probing(rhythm, deadlines, source.probe)) as probing,
-    ):
+    with closing(Deadlines(IDLE_TIMEOUT_S)) as deadlines:
         async with aclosing(events):
             while True:
                 try:
-                    event = await _within(deadlines, events)
+                    event = await _next_event(deadlines, events)
                 except TimeoutError:
-                    rhythm.stalled()
-                    if probing.failure is not None:
-                        raise probing.failure from None
-                    _log.debug("%s: the watch is silent; opening another", source.what)
+                    _log.debug("%s: the watch is idle; opening another", source.name)
                     return
                 if event is None:
                     break
-                if event.object is None:
-                    rhythm.bookmark()
-                brought += 1
+                has_events = True
                 yield event
-    if not brought and loop.time() - opened_s < SHORTEST_S:
+    if not has_events and loop.time() - opened_s < STREAM_MIN_S:
         raise Unreachable("the server ends watches as soon as they begin")
 
 
-async def _within(
+async def _next_event(
     deadlines: Deadlines, events: AsyncGenerator[WatchEvent[E], None]
 ) -> WatchEvent[E] | None:
-    """The next event, None at the end; TimeoutError if it does not come in time."""
+    """Return the next event, or None at the end. Raise TimeoutError after the limit."""
     task = deadlines.begin()
     try:
         return await anext(events, None)
@@ -499,33 +388,35 @@ async def _within(
 
 
 class _Failures:
-    """Counts failures in a row and waits longer after each."""
+    """Counts consecutive failures and waits longer after each."""
 
-    def __init__(self, what: str, random: Random | None) -> None:
-        self._absence = OutageLog(what)
+    def __init__(self, name: str, random: Random | None) -> None:
+        self._outage = OutageLog(name)
         self._random = random
         self._count = 0
         self._expired = 0
 
-    def over(self) -> None:
+    def reset(self) -> None:
         self._count = self._expired = 0
-        self._absence.over()
+        self._outage.end()
 
     async def expired(self, error: Expired) -> None:
-        """Once that is nobody's failure; again, before a stream has brought anything, it is."""
+        """Count an expired version. The first one since the last event is not a failure."""
         self._expired += 1
         if self._expired > 1:
             await self.delay(error)
 
     async def delay(
-        self, error: ApiError | Unreachable, *, at_least_s: float = 0.0, is_news: bool = True
+        self, error: ApiError | Unreachable, *, at_least_s: float = 0.0, is_outage: bool = True
     ) -> None:
         self._count += 1
         delay_s = max(at_least_s, _BACKOFF.delay_s(self._count, self._random))
         if isinstance(error, ApiError):
             delay_s = max(delay_s, min(error.retry_after_s, _BACKOFF.most_s))
-        # Who says when to come again is not away; it may just be stopped, with us in it.
-        asked_back = self._count == 1 and isinstance(error, ApiError) and error.retry_after_s > 0
-        if is_news and not asked_back:
-            self._absence.noticed(error)
+        # A server that sends Retry-After works. It may be shutting down, in the same process as we.
+        is_asked_to_retry = (
+            self._count == 1 and isinstance(error, ApiError) and error.retry_after_s > 0
+        )
+        if is_outage and not is_asked_to_retry:
+            self._outage.add_failure(error)
         await asyncio.sleep(delay_s)

@@ -1,8 +1,8 @@
-"""What a plane holds, straight from the store: for garbage collection and emptying.
+"""The objects of a plane, read from the store, for garbage collection and namespace deletion.
 
-Owners and finalizers are taken away in the name of COLLECTOR, through the same road as any other
-patch, so that it is checked, tracked and audited. COLLECTOR has its rights because this process
-sends the request: a token or certificate of that name has none.
+Owners and finalizers are removed by patch requests of the user COLLECTOR, so that the changes pass
+authorization, admission and audit. COLLECTOR has its permissions because this process sends the
+request. A token or certificate with the same name has none.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Send = Callable[[Request], Awaitable[Response]]
 
 
 class PlaneInventory:
-    """``send`` carries out a request as COLLECTOR."""
+    """The objects of one plane. ``send`` sends a request as COLLECTOR."""
 
     def __init__(
         self,
@@ -80,12 +80,12 @@ class PlaneInventory:
         await self._patch(held, {"ownerReferences": kept or None})
 
     async def release(self, held: StoredObject, finalizer: str) -> None:
-        assert finalizer in _COLLECTED, "not the collector's own"
+        assert finalizer in _COLLECTED, "not a finalizer of the collector"
         kept = [f for f in held.finalizers if f != finalizer]
         await self._patch(held, {"finalizers": kept or None})
 
     async def _patch(self, held: StoredObject, metadata: JsonObject) -> None:
-        """Of the object as it was looked at; one that changed meanwhile is looked at again."""
+        """Patch the metadata of this version of the object. Raise Conflict if it has changed."""
         seen = {"uid": held.uid, "resourceVersion": held.version}
         body = encode({"metadata": {**metadata, **seen}})
         path = path_prefix(self._plane) + held.kind.path(held.ref)
@@ -97,17 +97,17 @@ class PlaneInventory:
             raise refusal
 
     def _held(self, records: Iterable[Record]) -> list[StoredObject]:
-        """Without what no kind leads to any more: nobody could do anything about it."""
+        """Return the records whose kind is served. Others cannot be patched or deleted."""
         kinds = self._registry_of(self._plane).kinds_by_storage()
         return [_held(kinds[r.key.resource], r) for r in records if r.key.resource in kinds]
 
 
 class _Changes:
-    """A plain object and no generator, so that nothing is left to finish at an odd time."""
+    """The changes of a plane. It is not a generator, so it needs no asynchronous cleanup."""
 
     def __init__(self, store: Store, plane: PlaneName, wanted: ChangeFilter) -> None:
         self._wanted = wanted
-        # Of most resources nothing that is merely there is wanted: those are not even listed.
+        # Without ownership, only the resources of the filter have to be listed.
         listed = store.resources(plane) if wanted.ownership else sorted(wanted.resources)
         self._waiting: deque[CommittedChange] = deque(
             _change(record, None, gone=False)
@@ -139,8 +139,8 @@ def _is_wanted(
     if (gone and wanted.gone) or record.key.resource in wanted.resources:
         return True
     return wanted.ownership and (
-        _begins_to_end(record, previous)
-        or (bool(record.owners) and _tells_owners(record, previous, gone=gone))
+        _starts_deletion(record, previous)
+        or (bool(record.owners) and _concerns_owners(record, previous, gone=gone))
     )
 
 
@@ -151,12 +151,12 @@ def _change(record: Record, previous: Record | None, *, gone: bool) -> Committed
         Ref(key.namespace, key.name),
         record.uid,
         gone,
-        _begins_to_end(record, previous),
-        _owners(record) if _tells_owners(record, previous, gone=gone) else (),
+        _starts_deletion(record, previous),
+        _owners(record) if _concerns_owners(record, previous, gone=gone) else (),
     )
 
 
-def _begins_to_end(record: Record, previous: Record | None) -> bool:
+def _starts_deletion(record: Record, previous: Record | None) -> bool:
     """Return True if the change starts a deletion, or adds a finalizer of the collector to it.
 
     A repeated delete adds the finalizer of its policy to an object that is already terminating.
@@ -168,7 +168,7 @@ def _begins_to_end(record: Record, previous: Record | None) -> bool:
     return any(f in record.finalizers and f not in previous.finalizers for f in _COLLECTED)
 
 
-def _tells_owners(record: Record, previous: Record | None, *, gone: bool) -> bool:
+def _concerns_owners(record: Record, previous: Record | None, *, gone: bool) -> bool:
     return gone or previous is None or previous.owners != record.owners
 
 

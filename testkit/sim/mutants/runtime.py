@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from datum_compute.api.kinds import SERVER
-from datum_compute.client import watch as quiet
+from datum_compute.client import watch
 from datum_compute.client.responses import ListResult, WatchEvent
 from datum_compute.client.watch import _follow
 from datum_compute.runtime.cache import Lister
@@ -43,7 +43,7 @@ def _relist_not_applied() -> Iterator[None]:
 
 @contextmanager
 def _half_open_watch_not_detected() -> Iterator[None]:
-    with attribute_replaced(quiet, "STALL_S", lambda _: 100_000.0):
+    with attribute_replaced(watch, "IDLE_TIMEOUT_S", lambda _: 100_000.0):
         yield
 
 

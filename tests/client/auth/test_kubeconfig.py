@@ -148,7 +148,7 @@ def test_a_merged_entry_keeps_the_directory_of_its_own_file(tmp_path: Path) -> N
                 cluster={"certificate-authority-data": "YQ==", "insecure-skip-tls-verify": True}
             ),
             "",
-            "only one can be meant",
+            "only one of them is allowed",
         ),
         (config(user={}), "", "the user of context 'hub' has no token"),
         (config(user={"tokenFile": "gone"}), "", "tokenFile of context 'hub'"),

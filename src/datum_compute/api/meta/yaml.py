@@ -14,6 +14,8 @@ from typing import Any
 
 import yaml
 
+from datum_compute.api.errors import shorten
+
 KEY_CHARS_MAX = 1024  # the YAML limit for a key without "?"
 # The parser written in Python takes about 20 times as long as libyaml. Without libyaml the limits
 # are divided by this, so that parsing takes no longer.
@@ -33,7 +35,6 @@ _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,18})")
 _EXPONENT = r"[eE][-+]?[0-9]{1,3}"
 _NUMBER = re.compile(rf"[-+]?(([0-9]+\.[0-9]*|\.[0-9]+)({_EXPONENT})?|[0-9]+{_EXPONENT})", re.ASCII)
 _OTHER_NUMBER = re.compile(r"[-+]?([0-9]+|0[xob][0-9a-f]+|\.inf|\.nan)", re.IGNORECASE)
-_SHOWN_CHARS_MAX = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +120,6 @@ def resolve_scalar(text: str) -> Any:
     if _OTHER_NUMBER.fullmatch(text):
         raise YamlError("write a number in decimal, or quote it: " + shorten(text))
     return text
-
-
-def shorten(text: str) -> str:
-    """Return input text cut to the length that an error message may quote."""
-    return text if len(text) <= _SHOWN_CHARS_MAX else text[: _SHOWN_CHARS_MAX - 3] + "..."
 
 
 @dataclass(slots=True)

@@ -1,12 +1,15 @@
-"""A backup as one file: a compressed tar with a dump of each store and the files beside it.
+"""The backup file: a compressed tar with a dump of each store and the files of its state directory.
 
-``manifest.json`` stands first and names every other member with its size and checksum. A part is
-one process: the centre, whose name is empty, and each cell that has a process of its own.
+``manifest.json`` is the first member. It lists every other member with its size and checksum. A
+part contains the state of one process: the server, whose part has an empty name, or a cell that
+runs in a process of its own.
 
-Rules it keeps: the file is its owner's only, because keys and tokens are in it; it appears under
-its name whole or not at all; a file that is damaged, cut short or of a newer release is refused
-with the reason. Checksums tell of accidents: they do not help against somebody who writes to it.
-Reading takes memory in proportion to the file, and nothing is unpacked to disk, whatever it claims.
+Rules:
+- Only the owner can read the file, because it contains keys and tokens.
+- The file appears under its name when it is complete.
+- A file that is damaged, truncated or written by a newer release is rejected with the reason.
+- Checksums detect accidental damage. They do not detect tampering.
+- Memory use is proportional to the size of the file. Nothing is unpacked to disk.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from datum_compute.store.journal import LoadedPlane
 
 FORMAT = 1
 _MANIFEST, _STORE = "manifest.json", "store.jsonl"
-# JSON shrinks to a tenth, or a thirtieth. What grows beyond this was made to fill memory.
+# JSON compresses 10 to 30 times. A larger ratio indicates a decompression bomb.
 UNPACKED_RATIO_MAX = 200
 UNPACKED_FREE_BYTES = 64 * 1024 * 1024
 UNPACKED_BYTES_MAX = 4 * 1024**3
@@ -43,12 +46,12 @@ _MEMBER = re.compile(r"(?:cells/(?P<cell>[a-z0-9][-a-z0-9]{0,62})/)?(?P<name>[^/
 
 
 class ArchiveError(StateError):
-    """The file is no backup that can be used; the message says why."""
+    """The file is not a usable backup. The message contains the reason."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Part:
-    """What one process keeps. Its files are private: never printed."""
+    """The state of one process. The repr omits it, because the files contain secrets."""
 
     name: str
     planes: Mapping[str, LoadedPlane]
@@ -75,16 +78,16 @@ class _Manifest(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def write_archive(path: Path, archive: Archive) -> None:
-    """Replaces the file; it is on disk when this returns. Raises OSError."""
+    """Replace the file and sync it to disk. Raise OSError on failure."""
     contents = dict(_contents(archive))
     members = {name: _Member(len(c), _sha256(c)) for name, c in contents.items()}
-    told = _Manifest(FORMAT, archive.version, archive.created_at, members)
-    manifest = msgspec.json.format(msgspec.json.encode(told), indent=2)
+    manifest = _Manifest(FORMAT, archive.version, archive.created_at, members)
+    encoded_manifest = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
     draft = path.with_name(f".{path.name}.new")
     try:
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(handle, "wb") as file:
-            _pack(file, {_MANIFEST: manifest, **contents})
+            _pack(file, {_MANIFEST: encoded_manifest, **contents})
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
@@ -102,7 +105,7 @@ def _contents(archive: Archive) -> Iterator[tuple[str, bytes]]:
 
 
 def _pack(file: io.BufferedWriter, contents: Mapping[str, bytes]) -> None:
-    # Without a time, so that the same state gives the same bytes.
+    # Omit the time, so that the same state produces the same bytes.
     with (
         gzip.GzipFile(fileobj=file, mode="wb", compresslevel=6, mtime=0, filename="") as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
@@ -114,14 +117,16 @@ def _pack(file: io.BufferedWriter, contents: Mapping[str, bytes]) -> None:
 
 
 def read_archive(path: Path) -> Archive:
-    """Everything in the file, every checksum compared. Raises ArchiveError, or OSError when it
-    cannot be read at all."""
+    """Return the contents of the file after verifying every checksum.
+
+    Raise ArchiveError if the file is not usable, and OSError if it cannot be read.
+    """
     contents = _unpacked(path)
     manifest = _manifest(path, contents.pop(_MANIFEST, b""))
     if set(contents) != set(manifest.members):
         raise ArchiveError(f"{path} is damaged: its files are not those it names")
-    for name, told in manifest.members.items():
-        if (len(contents[name]), _sha256(contents[name])) != (told.bytes, told.sha256):
+    for name, member in manifest.members.items():
+        if (len(contents[name]), _sha256(contents[name])) != (member.bytes, member.sha256):
             raise ArchiveError(f"{path} is damaged: the checksum of {name} does not match")
     return Archive(manifest.created_at, tuple(_parts(path, contents)), manifest.version)
 
@@ -132,11 +137,11 @@ def _unpacked(path: Path) -> dict[str, bytes]:
     try:
         with path.open("rb") as packed, gzip.GzipFile(fileobj=packed) as whole:
             stream = _Bounded(path, whole)
-            # Of a stream tarfile uses read() only.
+            # In stream mode, tarfile calls only read().
             with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r|") as tar:
                 found = _members(path, tar)
             while stream.read(_CHUNK_BYTES):
-                pass  # only the end of it says whether all of it is there
+                pass  # gzip verifies its checksum at the end of the stream
             return found
     except (EOFError, zlib.error) as error:
         raise ArchiveError(f"{path} is damaged or cut short: {error}") from error
@@ -145,7 +150,7 @@ def _unpacked(path: Path) -> dict[str, bytes]:
 
 
 class _Bounded:
-    """What comes out of a compressed file, no more than may reasonably be in it."""
+    """A reader of a compressed file that limits the unpacked size."""
 
     def __init__(self, path: Path, unpacked: gzip.GzipFile) -> None:
         self._path, self._unpacked = path, unpacked
@@ -163,7 +168,7 @@ class _Bounded:
 def _members(path: Path, tar: tarfile.TarFile) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for member in tar:
-        # A sparse file says that it is large without being so.
+        # The size of a sparse member is not limited by the size of the archive.
         file = tar.extractfile(member) if member.isreg() and not member.issparse() else None
         if file is None or member.name in found:
             raise ArchiveError(f"{path} is damaged: {member.name!r} does not belong in it")

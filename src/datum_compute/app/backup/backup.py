@@ -1,7 +1,7 @@
-"""Making a backup of what was read from the stores, and trying it out before anybody relies on it.
+"""Write a backup file and verify it with a trial restore.
 
-A backup counts only when a copy of it was restored: every object is decoded as its kind, and a
-database is built from the file and read again with the same content.
+The backup replaces an older file only after the trial restore has succeeded: every object decodes
+as its kind, and a database that is built from the file reads back with the same content.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from datum_compute.app.cell_membership import Membership
 from datum_compute.store.journal import LoadedPlane, ObjectKey
 from datum_compute.store.sqlite import SqliteJournal, write_database
 
-# --- Whether the files beside the store of a backup can be used, before they take the place of
-# others A start with a damaged key or certificate would fail, or make a new one that nobody trusts;
-# so it
-# is named while the old state is still there. What is wrong is told, what is in the file never.
+# --- Verification of the keys, certificates and settings in a backup
+# A server with a damaged key or certificate fails at startup, or creates a new one that no client
+# trusts. The check therefore runs before a restore replaces the old state. Its errors name the file
+# and never quote it.
 
 
-# A certificate and the key that it is of.
+# Each certificate and its private key.
 _PAIRS = (("ca.crt", "ca.key"), ("server.crt", "server.key"), ("cell.crt", "cell.key"))
 
 
 def check_files(archive: Archive) -> None:
-    """Raises ArchiveError for the first that cannot be used."""
+    """Raise ArchiveError for the first file that is not usable."""
     for part in archive.parts:
         whose = f" of cell {part.name}" if part.name else ""
         for name, content in sorted(part.files.items()):
-            if not _can_be_used(name, content):
-                raise ArchiveError(f"{name}{whose} is damaged: it holds no {_KINDS[name][0]}")
+            if not _is_readable(name, content):
+                raise ArchiveError(f"{name}{whose} is damaged: it holds no {_FILE_TYPES[name][0]}")
         for certificate, key in _PAIRS:
-            if not _belong_together(part.files, certificate, key):
+            if not _match(part.files, certificate, key):
                 raise ArchiveError(f"{certificate}{whose} is not a certificate of {key}")
 
 
-def _can_be_used(name: str, content: bytes) -> bool:
-    _, read = _KINDS[name]
+def _is_readable(name: str, content: bytes) -> bool:
+    _, read = _FILE_TYPES[name]
     try:
         read(content)
     except (DecodeError, ValueError, TypeError, KeyError, UnsupportedAlgorithm):
@@ -56,7 +56,7 @@ def _can_be_used(name: str, content: bytes) -> bool:
     return True
 
 
-def _belong_together(files: Mapping[str, bytes], certificate: str, key: str) -> bool:
+def _match(files: Mapping[str, bytes], certificate: str, key: str) -> bool:
     if certificate not in files or key not in files:
         return True
     own = _key(files[key]).public_key()
@@ -86,8 +86,8 @@ def _membership(content: bytes) -> None:
     decode_as(content, Membership)
 
 
-# What each file of ``statefiles.KEPT`` holds, and how that is read.
-_KINDS: Mapping[str, tuple[str, Callable[[bytes], object]]] = {
+# The type of each file in ``state_directory.KEPT``, and the function that parses it.
+_FILE_TYPES: Mapping[str, tuple[str, Callable[[bytes], object]]] = {
     "tokens.json": ("tokens", _texts),
     "ca.crt": ("certificate", x509.load_pem_x509_certificates),
     "ca.key": ("private key", _key),
@@ -111,9 +111,9 @@ _MODELS: Mapping[str, KindInfo[Any]] = {k.storage: k for k in KINDS if not k.sto
 
 
 async def make_backup(path: Path, archive: Archive) -> None:
-    """The file is there when the backup was proven good; an older one stays until then.
+    """Write the backup and verify it. An older file stays until the new one is verified.
 
-    Raises OSError or JournalError when there is no room, ArchiveError when it is not good.
+    Raise OSError or JournalError if the disk is full, and ArchiveError if verification fails.
     """
     draft = path.with_name(f".{path.name}.unproven")
     try:
@@ -123,21 +123,21 @@ async def make_backup(path: Path, archive: Archive) -> None:
             raise ArchiveError(f"{path} does not hold what was backed up; try again")
         check_objects(written)
         check_files(written)
-        await _try_out(path.parent, written)
+        await _restore_on_trial(path.parent, written)
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
 
 
 def check_objects(archive: Archive) -> int:
-    """How many objects there are; raises ArchiveError for one that is not what it should be."""
+    """Return the number of objects. Raise ArchiveError for the first that is not valid."""
     checked = 0
     for part in archive.parts:
         for plane, held in sorted(part.planes.items()):
             for key, (version, body) in held.objects.items():
-                for wrong in _problems(key, version, body):
+                for problem in _problems(key, version, body):
                     raise ArchiveError(
-                        f"{key.resource} {key.namespace}/{key.name} of plane {plane!r} {wrong}"
+                        f"{key.resource} {key.namespace}/{key.name} of plane {plane!r} {problem}"
                     )
                 checked += 1
     return checked
@@ -150,17 +150,17 @@ def _problems(key: ObjectKey, version: int, body: bytes) -> Iterator[str]:
         if kind is not None:
             decode_as(body, kind.model)
         metadata = found["metadata"]
-        told = (metadata.get("namespace", ""), metadata["name"], metadata["resourceVersion"])
+        identity = (metadata.get("namespace", ""), metadata["name"], metadata["resourceVersion"])
     except (DecodeError, KeyError, TypeError, AttributeError) as error:
         yield f"cannot be decoded: {error}"
         return
-    if told != (key.namespace, key.name, str(version)):
+    if identity != (key.namespace, key.name, str(version)):
         yield "is filed under a name or version that is not its own"
 
 
-async def _try_out(beside: Path, archive: Archive) -> None:
-    """Build every database from the file, in a folder that goes again, and read it back."""
-    with tempfile.TemporaryDirectory(dir=beside, prefix=".backup-check-") as folder:
+async def _restore_on_trial(parent: Path, archive: Archive) -> None:
+    """Build every database in a temporary directory and compare its content with the backup."""
+    with tempfile.TemporaryDirectory(dir=parent, prefix=".backup-check-") as folder:
         for number, part in enumerate(archive.parts):
             path = Path(folder) / f"{number}.db"
             write_database(path, part.planes)
@@ -169,7 +169,7 @@ async def _try_out(beside: Path, archive: Archive) -> None:
 
 
 async def read_planes(path: Path) -> dict[str, LoadedPlane]:
-    """What a database holds that no process has open. Raises JournalError."""
+    """Return the content of a database that no process has open. Raise JournalError."""
     journal = SqliteJournal(path)
     try:
         return await journal.load()

@@ -1,16 +1,15 @@
-"""A backup in the place of what a state directory holds; a crash leaves the one or the other.
+"""Replace the content of a state directory with a backup. A crash leaves the old or the new state.
 
-1. The new state is built beside the old one, in ``.restore-preparing``. A crash leaves the old.
-2. That folder is renamed to ``.restore-ready``. From this moment the new state counts.
-3. What was there is moved aside, into ``before-restore-TIME``, and the folder renamed to
-   ``.restore-placing``.
-4. Its files are moved into place, and the empty folder removed.
+1. Build the new state beside the old one, in ``.restore-preparing``. A crash leaves the old state.
+2. Rename that directory to ``.restore-ready``. From now on the new state is valid.
+3. Move the old files to ``before-restore-TIME``, and rename the directory to ``.restore-placing``.
+4. Move the new files into place, and remove the empty directory.
 
-Whoever opens the directory next carries on from the step that was reached (``finish_restore``): the
-server does at its start, and every restore. Only renames are left by then, which need no room.
+``finish_restore`` continues an interrupted restore after step 2. The server calls it at startup,
+and every restore calls it first. The remaining steps only rename files, so they need no disk space.
 
-Versions jump ahead in a restored store. Otherwise somebody who saw the lost time could go on with a
-version of it and miss what came in its place; so everybody is told to list again.
+A restored store continues with much higher versions. A client that saw a version after the backup
+could otherwise resume its watch at that version and miss changes. The gap makes it list again.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ _NAME_OF_ASIDE = "aside"
 
 @contextmanager
 def holding(state: Path) -> Iterator[None]:
-    """Nobody else uses the directory meanwhile; raises JournalError if somebody does."""
+    """Lock the directory. Raise JournalError if another process holds the lock."""
     with ExitStack() as held:
         held.callback(os.close, lock_file(state / "store.lock"))
         yield
 
 
 def restore(state: Path, archive: Archive, stamp: str) -> Path | None:
-    """Put the backup in place, and answer where that of before is now; None if there was none.
+    """Restore the backup. Return the directory of the old state, or None if there was none.
 
-    The caller holds the directory. Raises OSError or JournalError; unless the new state counts
-    already, nothing has changed then.
+    The caller holds the lock of the directory. Raise OSError or JournalError on failure. The old
+    state is then unchanged, unless the restore had already reached step 2.
     """
     finish_restore(state)
     folder = state / _PREPARING
@@ -60,9 +59,9 @@ def restore(state: Path, archive: Archive, stamp: str) -> Path | None:
 
 
 def finish_restore(state: Path) -> Path | None:
-    """Carry on with a restore that was interrupted; without one nothing happens.
+    """Complete an interrupted restore. Return the directory of the old state, if there is one.
 
-    The caller holds the directory; those of cells below it are held here.
+    The caller holds the lock of the directory. This function locks the directories of its cells.
     """
     shutil.rmtree(state / _PREPARING, ignore_errors=True)
     if not (state / _READY).exists() and not (state / _PLACING).exists():
@@ -104,9 +103,9 @@ def _build(folder: Path, part: Part) -> None:
 
 
 def _set_aside(state: Path) -> None:
-    """Every file of the old state that is still there; no new one is in place before all are."""
+    """Move all files of the old state away, before any new file is moved into place."""
     aside = _aside(state, _READY)
-    assert aside is not None, "a folder that is ready is whole"
+    assert aside is not None, "the ready directory is complete"
     for folder in (state, *_cells(state)):
         target = aside / folder.relative_to(state)
         for file in replaced_files(folder):
@@ -115,13 +114,15 @@ def _set_aside(state: Path) -> None:
             os.rename(file, target / file.name)
     for cell in _cells(state):
         if not _folder_of(state / _READY, cell.name).exists():
-            # It joined later. Without its credentials it would only be in the way.
+            # The cell joined after the backup, so the restored hub does not know it.
             _empty_into(cell, aside / cell.relative_to(state))
 
 
 def _aside(state: Path, folder: str) -> Path | None:
-    """Where the old state goes; not known any more when all is in place and only the folder is
-    left to remove."""
+    """Return the directory for the old state.
+
+    Return None if the restore has moved all files and only has to remove its own directory.
+    """
     with suppress(FileNotFoundError):
         return state / (state / folder / _NAME_OF_ASIDE).read_text()
     return None
@@ -137,7 +138,7 @@ def _empty_into(cell: Path, target: Path) -> None:
 
 
 def _place(state: Path) -> None:
-    """Move what is still to be moved; the name of the old state's folder goes with the folder."""
+    """Move the remaining new files into place and remove the restore directory."""
     placing = state / _PLACING
     for folder in (placing, *_cells(placing)):
         target = private_directory(state / folder.relative_to(placing))

@@ -1,7 +1,7 @@
-"""How to reach one plane as one user, as values.
+"""Parameters of a connection to one plane as one user.
 
-A ``CredentialSource`` says where credentials come from that change while a program runs;
-``credentials.py`` turns it into something alive. Secrets are left out of every repr.
+A ``CredentialSource`` describes credentials that change while a program runs. ``credentials.py``
+obtains and renews them. Every repr omits secrets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ InteractiveMode = Literal["Never", "IfAvailable", "Always"]
 
 @dataclass(frozen=True, slots=True)
 class FileSignIn:
-    """Files that somebody else keeps fresh."""
+    """Credential files that another program updates."""
 
     token: Path | None = None
     certificate: tuple[Path, Path] | None = None  # certificate and key
@@ -30,7 +30,7 @@ class FileSignIn:
 
 @dataclass(frozen=True, slots=True)
 class ExecSignIn:
-    """A program that prints an ExecCredential; ``cluster`` is None if it need not know it."""
+    """A program that prints an ExecCredential. ``cluster`` is passed to it unless it is None."""
 
     api_version: str
     command: str
@@ -43,7 +43,7 @@ class ExecSignIn:
 
 @dataclass(frozen=True, slots=True)
 class OidcSignIn:
-    """An id token, and what it takes to get the next; both kept in a user of a kubeconfig."""
+    """An id token and the parameters to refresh it, as stored for a user of a kubeconfig."""
 
     issuer: str
     client_id: str
@@ -57,7 +57,7 @@ class OidcSignIn:
 
 @dataclass(frozen=True, slots=True)
 class HelperSignIn:
-    """A program that prints a token and nothing else; asked again when the token is refused."""
+    """A program that prints a token. It runs again when the server rejects the token."""
 
     command: str
     arguments: tuple[str, ...]
@@ -69,10 +69,9 @@ CredentialSource = FileSignIn | ExecSignIn | OidcSignIn | HelperSignIn
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Without ``ca_pem`` the machine's CAs are trusted.
+    """Parameters of a connection. Without ``ca_pem``, the CAs of the system are trusted.
 
-    ``token`` and ``certificate`` are what was there when the connection was described; ``sign_in``,
-    if any, brings newer ones.
+    ``token`` and ``certificate`` are the initial credentials. ``sign_in`` renews them.
     """
 
     server: str
@@ -86,11 +85,11 @@ class Connection:
     sign_in: CredentialSource | None = None
     proxy: str = field(default="", repr=False)  # may hold a password
     tls_server_name: str = ""
-    read_s: float = 0.0  # the longest silence that is borne; 0 is the usual one
+    read_s: float = 0.0  # read timeout; 0: the default
 
 
 def checked_token(text: str, source: str) -> str:
-    """A token fit for a header; ``source`` says where it came from, for the error."""
+    """Return the token if it is valid in a header. The error names its ``source``."""
     token = text.strip()
     if not token:
         raise KubeconfigError(f"{source} is empty")

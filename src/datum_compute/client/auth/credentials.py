@@ -1,8 +1,8 @@
-"""Credentials that live: what to present now, and what to present after a refusal.
+"""Credentials that change while a program runs.
 
-``current`` gives the present credential, renewed if it is known to have expired. ``renewed`` is
-asked after the server refused one (401): it gives another one if there is another to be had, else
-the same. Whoever cannot sign in raises Unauthorized, in words for people and without secrets.
+``current`` returns the current credential, and renews it first if it has expired. ``renewed`` is
+called after the server rejected a credential (401). It returns a newer one, or the same if there is
+none. Both raise Unauthorized if signing in fails. The message contains no secrets.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from datum_compute.client.transport.tls import Certificate
 _log = logging.getLogger(__name__)
 
 REREAD_S = 60.0
-# Renewed this long before the end, so that a token does not expire on its way.
+# Renew a token this long before it expires, so that it does not expire in transit.
 MARGIN_S = 10.0
 
 
@@ -45,10 +45,10 @@ class Credential:
 
 @dataclass(frozen=True, slots=True)
 class AuthEnvironment:
-    """What signing in and trying again need of the process around them."""
+    """The environment, terminal, clock and randomness of the process, as arguments."""
 
     environ: Mapping[str, str]
-    is_terminal: bool  # somebody is there who can answer a plugin
+    is_terminal: bool  # a user can answer the prompts of a plugin
     unix_s: Callable[[], float]
     random: Random
 
@@ -60,9 +60,9 @@ class Credentials(Protocol):
 
 
 class Renewing:
-    """Credentials from something slow: asked once at a time, kept until they expire.
+    """Credentials from a slow source. They are kept until they expire.
 
-    ``obtain`` gives a credential and the moment it expires (None: nobody knows).
+    ``obtain`` returns a credential and its expiry (None if unknown). Calls do not overlap.
     """
 
     def __init__(self, obtain: Obtain, unix_s: Callable[[], float]) -> None:
@@ -80,7 +80,7 @@ class Renewing:
 
     async def renewed(self, refused: Credential) -> Credential:
         async with self._lock:
-            # Of many requests that were refused together only the first renews.
+            # Of many concurrent requests that were rejected, only the first renews.
             if self._kept is None or self._kept == refused:
                 return await self._renew()
             return self._kept
@@ -98,9 +98,10 @@ class Obtain(Protocol):
 
 
 class FileCredentials:
-    """Files that somebody else renews; read again once a minute, and after a refusal.
+    """Credential files that another program updates.
 
-    A file that cannot be read just now leaves us with what it held before.
+    They are read once a minute and after a rejection. If a file cannot be read, the last credential
+    stays in use.
     """
 
     def __init__(self, sign_in: FileSignIn, first: Credential) -> None:
@@ -124,7 +125,7 @@ class FileCredentials:
         try:
             self._kept = Credential(self._token(), self._certificate())
         except (OSError, KubeconfigError) as error:
-            _log.warning("credentials stay as they were: %s", error)
+            _log.warning("cannot read new credentials, using the last ones: %s", error)
 
     def _token(self) -> str:
         if self._files.token is None:
@@ -143,10 +144,9 @@ def _bytes(file: Path) -> bytes:
     return file.read_bytes()
 
 
-# --- A transport that signs in, and signs in anew when the server no longer knows who we are
-# A refused request (401) is sent once more if there is another credential to show. A new client
-# certificate means new connections; streams on the old ones break off, and are resumed by those who
-# read them.
+# --- A transport that signs in, and renews its credential when the server rejects it
+# A rejected request (401) is sent once more with a renewed credential. A new client certificate
+# needs new connections: the streams of the old ones end, and their readers resume them.
 
 
 Connect = Callable[[Certificate | None], CloseableTransport]
@@ -157,7 +157,7 @@ class AuthenticatedTransport:
         self._credentials = credentials
         self._connect = connect
         self._transport: CloseableTransport | None = None
-        self._shown: Certificate | None = None
+        self._certificate: Certificate | None = None
 
     async def __aenter__(self) -> AuthenticatedTransport:
         return self
@@ -183,44 +183,44 @@ class AuthenticatedTransport:
         return response if renewed == credential else await self._send(request, renewed)
 
     async def _send(self, request: Request, credential: Credential) -> Response:
-        transport = await self._showing(credential.certificate)
+        transport = await self._connected(credential.certificate)
         if credential.token:
             headers = {**request.headers, "authorization": f"Bearer {credential.token}"}
             request = replace(request, headers=headers)
         return await transport.send(request)
 
-    async def _showing(self, certificate: Certificate | None) -> CloseableTransport:
-        if self._transport is not None and certificate == self._shown:
+    async def _connected(self, certificate: Certificate | None) -> CloseableTransport:
+        if self._transport is not None and certificate == self._certificate:
             return self._transport
         try:
             connected = self._connect(certificate)
         except ValueError as error:
             raise Unauthorized(f"cannot sign in: {error}") from None
-        old, self._transport, self._shown = self._transport, connected, certificate
+        old, self._transport, self._certificate = self._transport, connected, certificate
         if old is not None:
             await old.aclose()
         return connected
 
 
-# --- Tokens of a program that prints one at a time, for those who wait longer than a token lives
+# --- Tokens of a helper program, for commands that run longer than a token is valid
 
 
 _LIMIT_S = 60.0
 
 
 class TokenHelper:
-    """Gives the token it was made with first; the program is asked for every one after that."""
+    """Returns the first token of its configuration, and then runs the program for each new one."""
 
     def __init__(self, sign_in: HelperSignIn) -> None:
         self._sign_in = sign_in
         self._first = sign_in.first_token
 
     async def obtain(self) -> tuple[Credential, float | None]:
-        token, self._first = self._first or await self._asked(), ""
+        token, self._first = self._first or await self._run(), ""
         return Credential(token), None
 
-    async def _asked(self) -> str:
-        """Its stderr goes to the user, its stdout nowhere."""
+    async def _run(self) -> str:
+        """Return the token that the program prints. Its stderr is shown to the user."""
         command = self._sign_in.command
         try:
             process = await asyncio.create_subprocess_exec(
@@ -244,9 +244,9 @@ class TokenHelper:
             raise Unauthorized(str(error)) from None
 
 
-# --- The connection of a program that runs in a cluster, from what the cluster puts into it
-# The directory is that of the service account; host and port come from the environment, which the
-# caller reads (KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT).
+# --- The connection of a program that runs in a pod
+# The directory contains the files of the service account. The caller reads host and port from the
+# environment (KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT).
 
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")

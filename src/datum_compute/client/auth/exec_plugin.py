@@ -1,8 +1,10 @@
 """Credentials from a program (client.authentication.k8s.io, v1 and v1beta1).
 
-Rules it keeps: the program is asked without a shell, with a time limit, and only gets our standard
-input if somebody sits at it; what it prints is never shown, because it is a secret; its standard
-error goes to the user, because that is where it says what to do.
+Rules:
+- The program runs without a shell and with a time limit.
+- It inherits standard input only if that is a terminal.
+- Its output is secret and is never shown.
+- Its standard error is shown to the user, because it contains prompts and errors.
 """
 
 from __future__ import annotations
@@ -20,17 +22,17 @@ from datum_compute.client.auth.credentials import AuthEnvironment, Credential
 from datum_compute.client.auth.kubeconfig_files import KubeconfigError
 from datum_compute.client.transport.tls import Certificate
 
-ALONE_S = 60.0
-WITH_SOMEBODY_S = 300.0  # who may have to open a browser
+UNATTENDED_LIMIT_S = 60.0
+INTERACTIVE_LIMIT_S = 300.0  # the user may have to sign in with a browser
 
 
 @dataclass(frozen=True, slots=True)
 class ExecPlugin:
     sign_in: ExecSignIn
-    outside: AuthEnvironment
+    environment: AuthEnvironment
 
     async def obtain(self) -> tuple[Credential, float | None]:
-        """A credential, and when it expires if the program says so."""
+        """Return a credential, and its expiry if the program prints one."""
         interactive = self._interactive()
         output = await self._run(interactive)
         status = self._status(output)
@@ -38,19 +40,19 @@ class ExecPlugin:
 
     def _interactive(self) -> bool:
         mode = self.sign_in.interactive_mode
-        if mode == "Always" and not self.outside.is_terminal:
+        if mode == "Always" and not self.environment.is_terminal:
             raise self._failed("it needs a terminal to ask questions on, and there is none")
-        return mode != "Never" and self.outside.is_terminal
+        return mode != "Never" and self.environment.is_terminal
 
     async def _run(self, interactive: bool) -> bytes:
-        limit_s = WITH_SOMEBODY_S if interactive else ALONE_S
+        limit_s = INTERACTIVE_LIMIT_S if interactive else UNATTENDED_LIMIT_S
         try:
             process = await asyncio.create_subprocess_exec(
                 self.sign_in.command,
                 *self.sign_in.arguments,
                 stdin=None if interactive else asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
-                env=self._environment(interactive),
+                env=self._program_environment(interactive),
             )
         except OSError as error:
             why = f"it cannot be run: {error.strerror}"
@@ -68,15 +70,15 @@ class ExecPlugin:
             raise self._failed(f"it ended with exit code {process.returncode}")
         return output
 
-    def _environment(self, interactive: bool) -> Mapping[str, str]:
+    def _program_environment(self, interactive: bool) -> Mapping[str, str]:
         spec: dict[str, Any] = {"interactive": interactive}
         if self.sign_in.cluster is not None:
             spec["cluster"] = self.sign_in.cluster
-        told = {"apiVersion": self.sign_in.api_version, "kind": "ExecCredential", "spec": spec}
+        info = {"apiVersion": self.sign_in.api_version, "kind": "ExecCredential", "spec": spec}
         return {
-            **self.outside.environ,
+            **self.environment.environ,
             **dict(self.sign_in.environment),
-            "KUBERNETES_EXEC_INFO": encode(told).decode(),
+            "KUBERNETES_EXEC_INFO": encode(info).decode(),
         }
 
     def _status(self, output: bytes) -> Mapping[str, Any]:
@@ -121,6 +123,8 @@ class ExecPlugin:
         return parsed.timestamp()
 
     def _failed(self, why: str, hint: str = "") -> Unauthorized:
-        """Arguments and environment are left out: they may hold secrets."""
-        told = f" {hint}" if hint else ""
-        return Unauthorized(f"cannot sign in with the plugin {self.sign_in.command}: {why}.{told}")
+        """Return the error. It omits arguments and environment, which may contain secrets."""
+        suffix = f" {hint}" if hint else ""
+        return Unauthorized(
+            f"cannot sign in with the plugin {self.sign_in.command}: {why}.{suffix}"
+        )

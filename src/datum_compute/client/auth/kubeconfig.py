@@ -1,8 +1,7 @@
-"""From a kubeconfig to the connection of one context.
+"""Build the connection of a context from a kubeconfig.
 
-Rules it keeps: nothing that we cannot honour is ignored in silence; errors name file, context and
-what is missing, and never a token. Files and merging are in ``kubeconfig_files.py``, the ways to
-sign in are in ``kubeconfig_users.py``.
+A field that is not supported is an error. Errors name the file, the context and the missing field,
+and never quote a token. ``kubeconfig_files.py`` reads and merges the files.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ from datum_compute.client.client import Client
 from datum_compute.client.transport.interface import Transport
 from datum_compute.client.transport.tls import Certificate
 
-# --- The ways a user of a kubeconfig signs in
-# As in kubectl: a token file wins over a token, and either over a plugin; a certificate goes with
-# any of them. To add a way: a SignIn value in ``connection.py``, read here, made alive in
-# ``credentials.py``.
+# --- Credentials of a user in a kubeconfig
+# The precedence is that of kubectl: a token file, then a token, then a plugin. A certificate may
+# accompany each of them. To add a credential source: add a class to ``connection.py``, parse it
+# here, and obtain its credentials in ``credentials.py``.
 
 
 _NOT_SUPPORTED = ("username", "password", "as", "as-groups", "as-uid", "as-user-extra")
@@ -49,8 +48,8 @@ _EXEC_EXTENSION = "client.authentication.k8s.io/exec"
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
-    """A cluster entry, read and checked."""
+class ClusterEntry:
+    """A validated cluster entry."""
 
     server: str
     ca_pem: bytes | None
@@ -61,13 +60,13 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class UserCredentials:
     token: str = field(default="", repr=False)
     certificate: Certificate | None = field(default=None, repr=False)
     sign_in: CredentialSource | None = None
 
 
-def identity_of(user: Entry, context: str, cluster: Cluster) -> Identity:
+def read_credentials(user: Entry, context: str, cluster: ClusterEntry) -> UserCredentials:
     found = [key for key in _NOT_SUPPORTED if user.body.get(key)]
     if found:
         raise KubeconfigError(
@@ -94,14 +93,14 @@ def identity_of(user: Entry, context: str, cluster: Cluster) -> Identity:
         )
     if sign_in is None and (token_file or certificate_files):
         sign_in = FileSignIn(token_file, certificate_files)
-    return Identity(token, certificate, sign_in)
+    return UserCredentials(token, certificate, sign_in)
 
 
 def _token(user: Entry, context: str) -> tuple[str, Any]:
-    """The token, and the file that renews it."""
+    """Return the token, and its file if it comes from one."""
     where = f"of context {context!r} in {user.file}"
     path = user.body.get("tokenFile")
-    if path:  # kubectl lets the file win as well: it is the one that gets renewed
+    if path:  # as in kubectl, the file has precedence, because another program renews it
         body = read_named_file(user, str(path), "tokenFile", context)
         token = checked_token(body.decode("latin-1"), f"the tokenFile {where}")
         return token, user.path_of(str(path))
@@ -111,7 +110,7 @@ def _token(user: Entry, context: str) -> tuple[str, Any]:
 
 
 def _certificate(user: Entry, context: str) -> tuple[Certificate | None, Any]:
-    """The certificate, and the files that renew it if it comes from files."""
+    """Return the certificate, and its files if it comes from files."""
     certificate = file_or_inline(user, "client-certificate", context)
     key = file_or_inline(user, "client-key", context)
     if certificate is None and key is None:
@@ -127,11 +126,11 @@ def _certificate(user: Entry, context: str) -> tuple[Certificate | None, Any]:
     return Certificate(certificate, key), files
 
 
-def _exec(user: Entry, context: str, cluster: Cluster) -> ExecSignIn:
+def _exec(user: Entry, context: str, cluster: ClusterEntry) -> ExecSignIn:
     config = _mapping(user, "exec", user.body["exec"], context)
-    wrong = _wrong_with_exec(config)
-    if wrong:
-        raise KubeconfigError(f"{user.file}: exec of the user of context {context!r}: {wrong}")
+    problem = _exec_problem(config)
+    if problem:
+        raise KubeconfigError(f"{user.file}: exec of the user of context {context!r}: {problem}")
     command = str(config["command"])
     if os.sep in command:
         command = str(user.path_of(command))
@@ -148,13 +147,13 @@ def _exec(user: Entry, context: str, cluster: Cluster) -> ExecSignIn:
     )
 
 
-def _wrong_with_exec(config: JsonObject) -> str:
+def _exec_problem(config: JsonObject) -> str:
     version, mode = config.get("apiVersion"), config.get("interactiveMode")
     if version not in _EXEC_VERSIONS:
         return f"apiVersion must be one of {', '.join(_EXEC_VERSIONS)}"
     if not config.get("command"):
         return "it names no command"
-    # v1 wants it said; before, a missing mode meant IfAvailable.
+    # v1 requires a mode. In v1beta1 a missing mode means IfAvailable.
     if mode not in (_EXEC_MODES if version == _EXEC_VERSIONS[0] else (*_EXEC_MODES, None, "")):
         return f"interactiveMode must be one of {', '.join(_EXEC_MODES)}"
     if not isinstance(config.get("args") or [], list):
@@ -170,21 +169,21 @@ def _is_environment(items: Any) -> bool:
     )
 
 
-def _exec_cluster(cluster: Cluster) -> JsonObject:
-    """What a plugin is told about the cluster it gives credentials for."""
-    told: JsonObject = {"server": cluster.server}
+def _exec_cluster(cluster: ClusterEntry) -> JsonObject:
+    """Return ``spec.cluster`` of the ExecCredential that the plugin receives."""
+    info: JsonObject = {"server": cluster.server}
     if cluster.tls_server_name:
-        told["tls-server-name"] = cluster.tls_server_name
+        info["tls-server-name"] = cluster.tls_server_name
     if cluster.insecure:
-        told["insecure-skip-tls-verify"] = True
+        info["insecure-skip-tls-verify"] = True
     if cluster.ca_pem is not None:
-        told["certificate-authority-data"] = base64.b64encode(cluster.ca_pem).decode()
+        info["certificate-authority-data"] = base64.b64encode(cluster.ca_pem).decode()
     if cluster.proxy:
-        told["proxy-url"] = cluster.proxy
+        info["proxy-url"] = cluster.proxy
     for item in cluster.extensions:
         if isinstance(item, dict) and item.get("name") == _EXEC_EXTENSION:
-            told["config"] = item.get("extension")
-    return told
+            info["config"] = item.get("extension")
+    return info
 
 
 def _oidc(user: Entry, context: str) -> OidcSignIn:
@@ -240,7 +239,7 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def connection_of(config: Kubeconfig, context: str = "") -> Connection:
-    """The connection of a context, by default the current one."""
+    """Return the connection of a context, by default the current one."""
     name = context or config.current_context
     if not name:
         raise KubeconfigError(
@@ -251,42 +250,42 @@ def connection_of(config: Kubeconfig, context: str = "") -> Connection:
             f"{config.shown} has no context {name!r}; it has: {_names(config.contexts)}"
         )
     entry = config.contexts[name]
-    cluster = _referred(config.clusters, entry, "cluster", name)
-    user = _referred(config.users, entry, "user", name)
+    cluster = _find_entry(config.clusters, entry, "cluster", name)
+    user = _find_entry(config.users, entry, "user", name)
     url = _server_url(cluster, name)
     _refuse_clear_text(url, cluster, name)
-    reached = _cluster(cluster, name)
-    identity = identity_of(user, name, reached)
+    checked_cluster = _cluster(cluster, name)
+    credentials = read_credentials(user, name, checked_cluster)
     return Connection(
         server=f"{url.scheme}://{url.netloc}",
         path_prefix=url.path.rstrip("/"),
-        token=identity.token,
-        ca_pem=reached.ca_pem,
+        token=credentials.token,
+        ca_pem=checked_cluster.ca_pem,
         namespace=str(entry.body.get("namespace") or "default"),
         context=name,
-        insecure=reached.insecure,
-        certificate=identity.certificate,
-        sign_in=identity.sign_in,
-        proxy=reached.proxy,
-        tls_server_name=reached.tls_server_name,
+        insecure=checked_cluster.insecure,
+        certificate=credentials.certificate,
+        sign_in=credentials.sign_in,
+        proxy=checked_cluster.proxy,
+        tls_server_name=checked_cluster.tls_server_name,
     )
 
 
 def build_client(connection: Connection, transport: Transport) -> Client:
-    """A client that brings its own token, unless the transport has to renew it."""
+    """Return a client that sends the token, unless the transport renews credentials."""
     token = connection.token if connection.sign_in is None else ""
     return Client(transport, prefix=connection.path_prefix, token=token, agent=AGENT)
 
 
-def _cluster(cluster: Entry, context: str) -> Cluster:
+def _cluster(cluster: Entry, context: str) -> ClusterEntry:
     insecure = bool(cluster.body.get("insecure-skip-tls-verify"))
     ca_pem = file_or_inline(cluster, "certificate-authority", context)
     if insecure and ca_pem is not None:
         raise KubeconfigError(
             f"{cluster.file}: the cluster of context {context!r} has a certificate-authority "
-            "and says insecure-skip-tls-verify; only one can be meant"
+            "and insecure-skip-tls-verify; only one of them is allowed"
         )
-    return Cluster(
+    return ClusterEntry(
         server=str(cluster.body["server"]),
         ca_pem=ca_pem,
         insecure=insecure,
@@ -313,7 +312,7 @@ def _proxy(cluster: Entry, context: str) -> str:
     return proxy
 
 
-def _referred(entries: dict[str, Entry], context: Entry, what: str, name: str) -> Entry:
+def _find_entry(entries: dict[str, Entry], context: Entry, what: str, name: str) -> Entry:
     wanted = context.body.get(what)
     if not wanted:
         raise KubeconfigError(f"{context.file}: context {name!r} names no {what}")

@@ -1,9 +1,11 @@
-"""Kubeconfig files: read, merged, and (for renewed tokens only) written.
+"""Read and merge kubeconfig files, and write renewed tokens to them.
 
-Rules it keeps: several files merge as kubectl merges them (the first to name an entry wins, the
-first current-context counts, absent files are passed over); a path is relative to the file that
-says it; errors name the file and what is wrong, and never quote it. Which files to read is the
-caller's business: no environment here.
+Rules:
+- Files merge as in kubectl: the first file with an entry or a current-context wins, and missing
+  files are ignored.
+- A path is relative to the file that contains it.
+- Errors name the file and the problem, and never quote the file.
+- The caller decides which files to read. This module does not read the environment.
 """
 
 from __future__ import annotations
@@ -27,19 +29,19 @@ _LIMITS = YamlLimits(chars_max=FILE_BYTES_MAX, values_max=500_000, allow_aliases
 
 
 class KubeconfigError(ValueError):
-    """A kubeconfig that cannot be used: which file, which context, what is missing."""
+    """The kubeconfig is not usable. The message names the file, the context and the problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A named entry of one of the lists, and the file that says it."""
+    """A named entry of one of the lists, and the file that contains it."""
 
     file: Path
     body: JsonObject
     name: str = ""
 
     def path_of(self, path: str) -> Path:
-        """A path that the entry names, as seen from its file."""
+        """Resolve a path of the entry relative to its file."""
         return self.file.parent / path
 
 
@@ -59,7 +61,7 @@ class Kubeconfig:
 
 
 def load_kubeconfig(paths: Sequence[Path]) -> Kubeconfig:
-    """Merge the files that exist; at least one must."""
+    """Merge the files that exist. Raise KubeconfigError if none does."""
     files = tuple(path for path in paths if path.is_file())
     if not files:
         looked = ", ".join(str(path) for path in paths) or "no file at all"
@@ -75,13 +77,13 @@ def load_kubeconfig(paths: Sequence[Path]) -> Kubeconfig:
 
 
 def change_user(file: Path, user: str, change: Callable[[JsonObject], None]) -> None:
-    """Change one user of a file, whole or not at all; the file stays as private as it was."""
+    """Change a user of a file atomically. The file keeps the permissions of its owner."""
     file = file.resolve()
     document = _document(file)
     for item in document.get("users") or ():
         if item.get("name") == user:
             change(item["user"])
-    # The temporary file is ours alone (0600) until it takes the place of the old one.
+    # Only the owner can read the temporary file (0600).
     handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     try:
         with os.fdopen(handle, "w") as stream:
@@ -94,7 +96,7 @@ def change_user(file: Path, user: str, change: Callable[[JsonObject], None]) -> 
 
 
 def file_or_inline(entry: Entry, key: str, context: str) -> bytes | None:
-    """What ``<key>-data`` holds in base64, else what the file named by ``<key>`` holds."""
+    """Return the content of ``<key>-data``, or of the file that ``<key>`` names."""
     data = entry.body.get(f"{key}-data")
     if data:
         try:

@@ -1,9 +1,9 @@
 """Credentials from an OpenID Connect issuer: an id token, refreshed when it has expired.
 
-Rules it keeps: secrets travel by https only, and to no place that the issuer itself did not name;
-an issuer may give a refresh token only once, so new tokens are written back into the kubeconfig
-they came from before they are used. An id token is read for its expiry, not verified: that is the
-server's business.
+Rules:
+- Secrets are sent over https only, and only to the endpoint in the issuer's configuration.
+- A refresh token may be valid once, so new tokens are written to the kubeconfig before their use.
+- The expiry of an id token is read without verification. The server verifies the token.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class OidcRefresh:
         self._tls = client_tls_context(sign_in.ca_pem)
 
     async def obtain(self) -> tuple[Credential, float | None]:
-        """The stored token while it is good, else a new one."""
+        """Return the stored token if it is valid, otherwise a new one."""
         stored, self._stored = self._stored, ""
         expires_s = _expiry(stored)
         if expires_s is not None and self._outside.unix_s() < expires_s - MARGIN_S:
@@ -60,7 +60,7 @@ class OidcRefresh:
             endpoint = await self._token_endpoint()
             answer = await self._request_tokens(endpoint)
         except NETWORK_ERRORS as error:
-            # The cause is dropped: it may hold the request, which contains the secrets.
+            # Drop the cause: it may contain the request, and with it the secrets.
             raise Unreachable(
                 f"the issuer {self._sign_in.issuer} does not answer "
                 f"({describe_failure(error).reason}), so the id token cannot be renewed. "
@@ -147,13 +147,13 @@ class OidcRefresh:
 
 
 def _basic(client_id: str, secret: str) -> str:
-    """RFC 6749 wants both form-encoded before they are joined."""
+    """Return the authorization header. RFC 6749 requires form encoding of both parts."""
     pair = f"{quote_plus(client_id)}:{quote_plus(secret)}"
     return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
 
 def _expiry(token: str) -> float | None:
-    """The moment an id token expires; None for what is none."""
+    """Return the expiry of an id token, or None if it is not a valid token."""
     parts = token.split(".")
     if len(parts) != 3:
         return None

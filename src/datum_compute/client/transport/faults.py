@@ -1,12 +1,12 @@
-"""A transport that can be put in trouble: cut off, slow, or as after a crash.
+"""A transport that injects faults, to test how a platform handles planes that are unreachable.
 
-For trying out what a platform does when planes cannot be reached. What is wrong with which plane is
-a value that can be written down and read again, so that one process can tell another.
+The faults by plane can be encoded, so that a process can read the faults that another sets.
 
-- ``cut``: no answer comes, as with a cable that was pulled; the caller waits and gives up.
-- ``crash``: refused at once, as by a process that has died.
-- ``slow``: every answer and every event of a watch takes so much longer.
-Watches that are open break with the first event that would have come.
+- ``cut``: no response, as after a network partition. The request fails after a timeout.
+- ``crash``: the request fails at once, as when no process listens.
+- ``slow``: every response and every watch event is delayed.
+
+With ``cut`` and ``crash``, an open watch fails at its next event.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from datum_compute.api.http import ByteStream, Request, Response
 from datum_compute.api.meta.codec import ApiStruct, decode_as, encode
 from datum_compute.client.transport.interface import Transport
 
-# As long as a patient caller waits for an answer that does not come.
+# How long a request waits for a response that does not arrive.
 GIVE_UP_S = 5.0
 
 Kind = Literal["cut", "slow", "crash"]
@@ -32,7 +32,7 @@ Kind = Literal["cut", "slow", "crash"]
 class Fault(ApiStruct, frozen=True, kw_only=True):
     kind: Kind
     delay_s: float = 0.0
-    until_s: float | None = None  # in Unix time; for ever without
+    until_s: float | None = None  # Unix time; None: without end
 
     def lasts(self, unix_s: float) -> bool:
         return self.until_s is None or unix_s < self.until_s
@@ -41,55 +41,55 @@ class Fault(ApiStruct, frozen=True, kw_only=True):
 Troubles = dict[str, Fault]  # by plane
 
 
-def encoded_troubles(troubles: Mapping[str, Fault]) -> bytes:
-    return encode({plane: msgspec.to_builtins(troubles[plane]) for plane in sorted(troubles)})
+def encoded_troubles(faults: Mapping[str, Fault]) -> bytes:
+    return encode({plane: msgspec.to_builtins(faults[plane]) for plane in sorted(faults)})
 
 
 def decoded_troubles(text: bytes) -> Troubles:
-    """Raises DecodeError."""
+    """Decode the faults by plane. Raise DecodeError if they are invalid."""
     return decode_as(text, dict[str, Fault])
 
 
 class FaultyTransport:
-    """``trouble`` answers what is wrong now."""
+    """Injects the fault that ``fault`` returns for each request."""
 
-    def __init__(self, inner: Transport, trouble: Callable[[], Fault | None]) -> None:
+    def __init__(self, inner: Transport, fault: Callable[[], Fault | None]) -> None:
         self._inner = inner
-        self._trouble = trouble
+        self._fault = fault
 
     async def send(self, request: Request) -> Response:
-        trouble = self._trouble()
-        if trouble is not None:
-            await _refuse(trouble, GIVE_UP_S)
-            await asyncio.sleep(trouble.delay_s)
+        fault = self._fault()
+        if fault is not None:
+            await _fail(fault, GIVE_UP_S)
+            await asyncio.sleep(fault.delay_s)
         response = await self._inner.send(request)
         if response.stream is None:
             return response
-        return replace(response, stream=FaultyStream(response.stream, self._trouble))
+        return replace(response, stream=FaultyStream(response.stream, self._fault))
 
 
-async def _refuse(trouble: Fault, give_up_s: float) -> None:
-    if trouble.kind == "cut":
-        await asyncio.sleep(give_up_s)
+async def _fail(fault: Fault, timeout_s: float) -> None:
+    if fault.kind == "cut":
+        await asyncio.sleep(timeout_s)
         raise Unreachable("no answer came: the plane is cut off on purpose")
-    if trouble.kind == "crash":
+    if fault.kind == "crash":
         raise Unreachable("refused: the plane has crashed on purpose")
 
 
 class FaultyStream:
-    def __init__(self, inner: ByteStream, trouble: Callable[[], Fault | None]) -> None:
+    def __init__(self, inner: ByteStream, fault: Callable[[], Fault | None]) -> None:
         self._inner = inner
-        self._trouble = trouble
+        self._fault = fault
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
 
     async def __anext__(self) -> bytes:
         line = await self._inner.__anext__()
-        trouble = self._trouble()
-        if trouble is not None:
-            await _refuse(trouble, 0.0)
-            await asyncio.sleep(trouble.delay_s)
+        fault = self._fault()
+        if fault is not None:
+            await _fail(fault, 0.0)
+            await asyncio.sleep(fault.delay_s)
         return line
 
     async def aclose(self) -> None:

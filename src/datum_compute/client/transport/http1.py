@@ -37,6 +37,8 @@ from datum_compute.client.transport.interface import IDLE_CONNECTION_MAX_S, Time
 from datum_compute.client.transport.tls import Certificate, client_tls_context
 
 CONNECT_TIMEOUT_S = 5.0
+# TCP keepalive detects within 60 s that a peer is gone, also while a watch has no events.
+_KEEPALIVE_OPTIONS = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 # Every exception that an exchange raises when the network or the server fails.
 NETWORK_ERRORS = (OSError, TimeoutError, ValueError, Http1Error)
 
@@ -159,6 +161,8 @@ class Http1Pool:
                     connection = await self._connect_directly()
         except TimeoutError as error:
             raise ConnectTimeout from error
+        if not self._unix_socket:
+            _enable_keepalive(connection.transport)
         self._connections.add(connection)
         return connection
 
@@ -459,6 +463,14 @@ async def fetch(
         return FetchedResponse(exchange.status, exchange.headers, await exchange.read(bytes_max))
     finally:
         await pool.aclose()
+
+
+def _enable_keepalive(transport: asyncio.Transport) -> None:
+    peer = transport.get_extra_info("socket")
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE_OPTIONS:
+        if option := getattr(socket, name, None):  # not all systems have it
+            peer.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _host_and_port(url: SplitResult) -> tuple[str, int]:

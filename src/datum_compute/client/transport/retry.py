@@ -1,15 +1,14 @@
-"""A transport that tries again, as long as that cannot do a thing twice.
+"""A transport that retries requests if a retry cannot apply a write twice.
 
-Rules it keeps:
-- 429 means that the server did nothing: any request may be sent again, after its Retry-After.
-- After no answer, 502, 503 or 504 nobody knows whether the write happened. Then only requests
-  are sent again that do no harm when done twice: reads, writes of one named object, writes bound
-  to a version. A POST that lets the server choose the name is none of them, nor is a JSON patch
-  that is not bound to a version.
-- If such a second attempt is refused because the first one did happen, the message says so.
-- It is bounded, in attempts and in time; the last answer or error is handed on as it came.
-- Watches are left alone: ``watching.follow`` resumes them. So is what leaves HTTP: sent twice, it
-  might begin something twice.
+Rules:
+- After 429 the server did not process the request, so any request is retried after Retry-After.
+- After no response, 502, 503 or 504 it is unknown whether the write was applied. Only idempotent
+  requests are retried: reads, writes of a named object, and writes with a resourceVersion. A POST
+  with a generated name and a JSON patch without a resourceVersion are not idempotent.
+- If a retry fails because the first attempt was applied, the error message mentions that.
+- Attempts and time are limited. The last response or error is returned unchanged.
+- Watches are not retried, because ``client.watch.follow`` resumes them. Upgrade requests are not
+  retried, because a second one could start a second session.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from datum_compute.api.http import JSON_PATCH, Request, Response, is_upgrade
 from datum_compute.api.meta.codec import DecodeError, decode, encode
 from datum_compute.client.transport.interface import Transport, is_watch
 
-# --- Exponential delays with jitter, so that what failed together does not return together
+# --- Exponential backoff with jitter, so that clients do not retry at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +34,9 @@ class Backoff:
     most_s: float = 30.0
 
     def delay_s(self, failures: int, random: Random | None) -> float:
-        """Between half and the whole of first, 2 x first, 4 x first ... up to most.
+        """Return the delay after so many failures: first, 2 x first, 4 x first ... up to most.
 
-        Without ``random`` the whole of it.
+        With ``random``, the delay is between half of that and all of it.
         """
         grown = min(self.most_s, self.first_s * float(2 ** min(failures - 1, 30)))
         return grown * (0.5 + random.random() / 2) if random is not None else grown
@@ -46,18 +45,18 @@ class Backoff:
 # --- retrying
 
 
-_REFUSED_UNDONE = 429
-_IN_DOUBT = (502, 503, 504)
+_NOT_PROCESSED = 429
+_OUTCOME_UNKNOWN = (502, 503, 504)
 _BACKOFF = Backoff(first_s=0.2, most_s=5.0)
-_DOUBT_TEXT = "an earlier attempt was not answered and may have made this very change"
+_HINT = "an earlier attempt was not answered and may have made this very change"
 
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How often, and for how long, counted from the first attempt."""
+    """The limits of attempts and of time since the first attempt."""
 
     attempts: int = 5
-    patience_s: float = 30.0
+    time_limit_s: float = 30.0
     backoff: Backoff = _BACKOFF
 
 
@@ -71,8 +70,8 @@ class RetryingTransport:
         if is_watch(request) or is_upgrade(request):
             return await self._inner.send(request)
         clock = asyncio.get_running_loop().time
-        give_up_s = clock() + self._retries.patience_s
-        in_doubt = False
+        give_up_s = clock() + self._retries.time_limit_s
+        is_unknown = False  # whether an earlier attempt was applied
         for attempt in range(1, self._retries.attempts + 1):
             outcome = await self._attempt(request)
             delay_s = self._delay_s(attempt, outcome)
@@ -82,11 +81,11 @@ class RetryingTransport:
                 or clock() + delay_s > give_up_s
             ):
                 break
-            in_doubt = in_doubt or _is_in_doubt(outcome)
+            is_unknown = is_unknown or _is_unknown(outcome)
             await asyncio.sleep(delay_s)
         if isinstance(outcome, Unreachable):
             raise outcome
-        return _with_doubt(request, outcome) if in_doubt else outcome
+        return _with_hint(request, outcome) if is_unknown else outcome
 
     async def _attempt(self, request: Request) -> Response | Unreachable:
         try:
@@ -96,12 +95,12 @@ class RetryingTransport:
 
     def _delay_s(self, attempt: int, outcome: Response | Unreachable) -> float:
         delay_s = self._retries.backoff.delay_s(attempt, self._random)
-        # Jitter comes on top of what the server asks for, or all would return at once.
+        # Add jitter to Retry-After, so that not all clients return at the same time.
         return delay_s + (_retry_after_s(outcome) if isinstance(outcome, Response) else 0.0)
 
 
 def is_idempotent(request: Request) -> bool:
-    """Whether doing it twice is the same as doing it once, apart from the second answer."""
+    """Return True if sending the request twice has the same effect as sending it once."""
     match request.method:
         case "GET" | "HEAD" | "PUT" | "DELETE":
             return True
@@ -116,13 +115,13 @@ def is_idempotent(request: Request) -> bool:
 
 
 def _may_repeat(request: Request, outcome: Response | Unreachable) -> bool:
-    if isinstance(outcome, Response) and outcome.status == _REFUSED_UNDONE:
+    if isinstance(outcome, Response) and outcome.status == _NOT_PROCESSED:
         return True
-    return _is_in_doubt(outcome) and is_idempotent(request)
+    return _is_unknown(outcome) and is_idempotent(request)
 
 
-def _is_in_doubt(outcome: Response | Unreachable) -> bool:
-    return isinstance(outcome, Unreachable) or outcome.status in _IN_DOUBT
+def _is_unknown(outcome: Response | Unreachable) -> bool:
+    return isinstance(outcome, Unreachable) or outcome.status in _OUTCOME_UNKNOWN
 
 
 def _names_its_object(body: Any) -> bool:
@@ -147,15 +146,15 @@ def _body(request: Request) -> Any:
 
 
 def _retry_after_s(response: Response) -> float:
-    """Seconds that the server asks us to stay away; a date in that header is not understood."""
+    """Return the seconds of the Retry-After header. A date in that header is ignored."""
     text = response.headers.get("retry-after", "")
     return float(text) if text.isascii() and text.isdigit() else 0.0
 
 
-def _with_doubt(request: Request, response: Response) -> Response:
-    """A refusal that our own first attempt may have caused, with a word about that."""
-    own = {"DELETE": 404}.get(request.method, 409)
-    if request.method in ("GET", "HEAD") or response.status != own:
+def _with_hint(request: Request, response: Response) -> Response:
+    """Add a hint to an error that our own earlier attempt may have caused."""
+    expected = {"DELETE": 404}.get(request.method, 409)
+    if request.method in ("GET", "HEAD") or response.status != expected:
         return response
     try:
         status = decode(response.body)
@@ -163,5 +162,5 @@ def _with_doubt(request: Request, response: Response) -> Response:
         return response
     if not isinstance(status, dict):
         return response
-    message = f"{status.get('message', '')} ({_DOUBT_TEXT})"
+    message = f"{status.get('message', '')} ({_HINT})"
     return replace(response, body=encode({**status, "message": message}))

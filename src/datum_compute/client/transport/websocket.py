@@ -1,7 +1,9 @@
-"""Messages over a connection that has left HTTP: RFC 6455 by wsproto, for both of its sides.
+"""Websocket (RFC 6455, by wsproto) over an upgraded connection, for clients and servers.
 
-Rules it keeps: a message larger than ``MESSAGE_BYTES_MAX`` ends the connection; pings are answered;
-after a close nothing is sent any more. The end is ``None``, and ``closed`` says how it came about.
+Rules:
+- A message larger than ``MESSAGE_BYTES_MAX`` closes the connection.
+- Pings are answered.
+- After a close, nothing is sent. ``receive`` returns None, and ``closed`` has the code and reason.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from datum_compute.api.http import Duplex, Request
 MESSAGE_BYTES_MAX = 1024 * 1024
 VERSION = "13"
 NORMAL, GOING_AWAY, BAD_DATA, POLICY, TOO_LARGE, FAILED = 1000, 1001, 1002, 1008, 1009, 1011
-LOST = 1006  # nobody said why
+LOST = 1006  # closed without a close frame
 
 
 class Closed(NamedTuple):
@@ -30,8 +32,8 @@ class Closed(NamedTuple):
     reason: str
 
 
-def question_headers(protocol: str) -> dict[str, str]:
-    """What a client asks with."""
+def client_handshake(protocol: str) -> dict[str, str]:
+    """Return the headers of a client's upgrade request."""
     return {
         "connection": "upgrade",
         "upgrade": "websocket",
@@ -42,12 +44,12 @@ def question_headers(protocol: str) -> dict[str, str]:
 
 
 def answer_headers(request: Request, protocol: str) -> dict[str, str]:
-    """What a server answers with; raises BadRequest unless exactly that was asked for."""
+    """Return the response headers. Raise BadRequest unless the request offers the protocol."""
     headers = request.headers
     offered = [word.strip() for word in headers.get("sec-websocket-protocol", "").split(",")]
     key = headers.get("sec-websocket-key", "")
     if request.method != "GET" or headers.get("upgrade", "").lower() != "websocket" or not key:
-        raise BadRequest("this is done over a websocket: ask with GET and upgrade: websocket")
+        raise BadRequest("this path is served over a websocket: send GET with upgrade: websocket")
     if headers.get("sec-websocket-version") != VERSION:
         raise BadRequest(f"the websocket must be of version {VERSION}")
     if protocol not in offered:
@@ -59,10 +61,10 @@ def answer_headers(request: Request, protocol: str) -> dict[str, str]:
     }
 
 
-def is_answer(asked: Mapping[str, str], answered: Mapping[str, str]) -> bool:
-    """Whether the other side has really read the question."""
-    expected = _accept_token(asked["sec-websocket-key"].encode()).decode()
-    return answered.get("sec-websocket-accept") == expected
+def accepts_upgrade(request_headers: Mapping[str, str], headers: Mapping[str, str]) -> bool:
+    """Return True if the response headers contain the token that belongs to the request's key."""
+    expected = _accept_token(request_headers["sec-websocket-key"].encode()).decode()
+    return headers.get("sec-websocket-accept") == expected
 
 
 class WebSocket:
@@ -72,13 +74,13 @@ class WebSocket:
         self._events: deque[Event] = deque()
         self._part = bytearray()
         self.closed: Closed | None = None
-        self.heard = 0  # how often anything came at all
+        self.heard = 0  # of the connection; pings and partial messages count as well
 
     async def receive(self) -> bytes | None:
-        """The next message; None when there will be no more."""
+        """Return the next message, or None after the end."""
         while self.closed is None:
             if self._events:
-                message = await self._taken(self._events.popleft())
+                message = await self._handle(self._events.popleft())
                 if message is not None:
                     return message
                 continue
@@ -98,14 +100,14 @@ class WebSocket:
         await self._send(Ping())
 
     async def close(self, code: int = NORMAL, reason: str = "") -> None:
-        """Say why, and let go; whoever closes first is remembered."""
+        """Send a close frame and close the connection. ``closed`` keeps the first reason."""
         self.closed = self.closed or Closed(code, reason)
-        told = reason.encode()[:120].decode(errors="ignore")  # a frame of control is short
-        await self._send(CloseConnection(code, told))
+        short = reason.encode()[:120].decode(errors="ignore")  # control frames have 125 bytes
+        await self._send(CloseConnection(code, short))
         await self._duplex.aclose()
 
-    async def _taken(self, event: Event) -> bytes | None:
-        """The message that is complete with this event, if one is."""
+    async def _handle(self, event: Event) -> bytes | None:
+        """Return the message that this event completes, if it completes one."""
         match event:
             case TextMessage(data=text):
                 self._part += text.encode()
@@ -130,5 +132,5 @@ class WebSocket:
         try:
             data = self._wire.send(event)
         except LocalProtocolError:
-            return  # the other side closes already
+            return  # the peer has sent a close frame
         await self._duplex.write(data)

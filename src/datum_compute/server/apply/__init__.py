@@ -1,8 +1,7 @@
-"""Who owns which field of an object: the pure half of server-side apply.
+"""Server-side apply and field ownership.
 
-``fieldsets`` is the algebra, ``shapes`` says what a schema makes of lists and maps,
-``comparison`` finds what a write touched, ``merging`` puts an applied configuration into an
-object, ``managers`` keeps ``metadata.managedFields``, ``claims`` reads those that callers send,
-``conflicts`` words what is refused.
-May not enter: the store, the clock, requests. Values are never changed in place.
+Start with ``apply``. ``managed_fields`` maintains ``metadata.managedFields``, ``field_shape``
+derives from a schema how values merge, ``compare`` finds the fields that a write changed, ``merge``
+merges a configuration into an object, and ``field_set`` has the set operations. Values are never
+changed in place.
 """

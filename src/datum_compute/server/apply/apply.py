@@ -1,6 +1,6 @@
-"""Server-side apply: PATCH with a configuration of which the caller owns every field.
+"""Server-side apply: a PATCH whose caller owns every field of the configuration it sends.
 
-The object is created when it is absent. ``ownership`` works out the rest.
+The object is created if it does not exist.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ from datum_compute.server.verbs.metadata import read_metadata
 from datum_compute.server.verbs.prepare import check_type_meta
 from datum_compute.server.verbs.update import UpdateRequest, change_object
 
-# --- What an apply is told when others own what it would change, in the words of Kubernetes
+# --- The error of an apply that would change fields of other managers, worded as in Kubernetes
 
 
 REASON = "FieldManagerConflict"
@@ -75,8 +75,10 @@ CAUSES_MAX = 100
 
 
 def conflict_error(found: Sequence[tuple[Entry, FieldSet]]) -> Conflict:
-    """One cause for each field and manager, up to CAUSES_MAX. The message states how many there
-    are in total."""
+    """Return an error with a cause for each field and manager, up to CAUSES_MAX.
+
+    The message contains the total number.
+    """
     count = 0
     listed: list[tuple[str, str]] = []
     for entry, fields in sorted(found, key=lambda item: _shown_manager(item[0])):
@@ -126,10 +128,10 @@ def _shown_step(step: str) -> str:
     return f"[={text}]" if prefix == "v:" else f"[{text}]"
 
 
-# --- The annotation in which kubectl's client-side apply remembers what it applied
-# When the same user moves to server-side apply (the manager ``kubectl``), what the annotation says
-# and the object still holds is theirs already, so it is no conflict; and the annotation follows, so
-# that they can move back.
+# --- The last-applied annotation of kubectl's client-side apply
+# When a user moves to server-side apply (manager ``kubectl``), fields whose value equals that in
+# the annotation belong to the user already, so changing them is not a conflict. The server updates
+# the annotation, so that the user can move back.
 
 
 ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
@@ -137,7 +139,7 @@ KUBECTL = "kubectl"
 
 
 def allowed_by_last_apply(live: JsonObject, manager: Manager, shape: FieldMap) -> FieldSet:
-    """The fields that kubectl may change although another manager owns them."""
+    """Return the fields that kubectl may change although another manager owns them."""
     before = _last_applied(live) if manager.name == KUBECTL else None
     if before is None or before.get("apiVersion") != manager.api_version:
         return EMPTY
@@ -173,16 +175,16 @@ def _last_applied(live: JsonObject) -> JsonObject | None:
     return found if is_object else None
 
 
-# --- One apply, worked out: the configuration merged in, what was given up taken out, owners kept
-# Fields that others own and that would change are conflicts, unless the caller forces it; fields
-# that the caller owned before and no longer names go when nobody else owns them.
+# --- The result of an apply: the merged object and its new owners
+# Changing a field of another manager is a conflict, unless the caller forces it. A field that the
+# caller owned and no longer sends is removed, unless another manager owns it.
 
 
 _NEVER_REMOVED: FieldSet = {"f:metadata": MEMBER}
 
 
 class Application(msgspec.Struct, frozen=True):
-    """A configuration, and who applies it to which part of an object."""
+    """A configuration, its manager, and the shape of the endpoint to which it is applied."""
 
     config: JsonObject
     manager: Manager
@@ -194,7 +196,10 @@ class Application(msgspec.Struct, frozen=True):
         return applied_fields(self.config, self.shape)
 
     def onto(self, live: JsonObject, time: str) -> JsonObject:
-        """The live object with the configuration and its new owners; raises on conflicts."""
+        """Merge the configuration into the live object and update its owners.
+
+        Raise Conflict if another manager owns a field that would change.
+        """
         entries = self._known_entries(live, time)
         claimed = self.claimed
         result = self._pruned(merged(live, self.config, self.shape), entries, claimed)
@@ -204,12 +209,12 @@ class Application(msgspec.Struct, frozen=True):
         return with_entries(result, after_apply(entries, self.manager, claimed, found, time))
 
     def owning(self, new: JsonObject, time: str) -> JsonObject:
-        """A new object, as the first of its owners."""
-        nothing = Comparison(EMPTY, EMPTY)
-        return with_entries(new, after_apply([], self.manager, self.claimed, nothing, time))
+        """Return a new object with this manager as its only owner."""
+        unchanged = Comparison(EMPTY, EMPTY)
+        return with_entries(new, after_apply([], self.manager, self.claimed, unchanged, time))
 
     def _known_entries(self, live: JsonObject, time: str) -> Entries:
-        """An object nobody is known to own belongs to whoever came before the first apply."""
+        """Return the entries of the object. Without any, before-first-apply owns all fields."""
         if entries := entries_of(live["metadata"]):
             return entries
         everything = compared({}, live, self.shape).changed
@@ -217,16 +222,16 @@ class Application(msgspec.Struct, frozen=True):
         return [before.entry(everything, time)] if everything else []
 
     def _pruned(self, result: JsonObject, entries: Entries, claimed: FieldSet) -> JsonObject:
-        """Without what this manager applied before and neither it nor another one owns now."""
+        """Remove the fields that this manager owned before and that no manager owns now."""
         before = owned_by(entries, self.manager)
         if not difference(before, claimed):
             return result
         owned = union(_NEVER_REMOVED, claimed)
         owned = union(owned, owned_by_others(entries, self.manager))
-        given_up = difference(
+        released = difference(
             with_named_parents(before, self.shape), with_named_parents(owned, self.shape)
         )
-        kept: JsonObject = without(result, given_up, self.shape)
+        kept: JsonObject = without(result, released, self.shape)
         return kept
 
     def _check_conflicts(self, live: JsonObject, entries: Entries, found: Comparison) -> None:
@@ -298,7 +303,7 @@ def _application(request: ApiRequest) -> Application:
 
 
 def _config(request: ApiRequest) -> JsonObject:
-    """The configuration, about the very object that the path names."""
+    """Decode the configuration. Raise BadRequest if it does not match the object of the path."""
     sent = as_object(decode_json_or_yaml(request.http.body))
     for field in ("apiVersion", "kind"):
         if not sent.get(field):

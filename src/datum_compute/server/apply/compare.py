@@ -1,4 +1,4 @@
-"""Which fields an object has, and which fields two objects differ in."""
+"""The fields of an object, and the fields in which two objects differ."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from datum_compute.server.apply.field_shape import (
 _Difference = tuple[FieldSet | None, FieldSet | None]
 _SAME: _Difference = (None, None)
 _ABSENT = object()
-_COME_AGAIN = ("spec",)  # objects of one template have parts that are the same in all of them
-_ITEMS_MAX = 64  # remembered by one shape
+_CACHED_FIELDS = ("spec",)  # objects of one template have the same spec
+_LEAF_ITEMS_MAX = 64  # entries of one cache
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """From an old object to a new one."""
+    """The difference between an old and a new object."""
 
-    changed: FieldSet  # added, or of another value
+    changed: FieldSet  # added, or with another value
     removed: FieldSet
 
 
 def compared(old: JsonObject, new: JsonObject, shape: FieldMap) -> Comparison:
-    """Metadata itself is never added or removed: what is in it is."""
+    """Compare two objects. Their metadata is compared field by field, even if one has none."""
     changed, removed = _of_maps(_with_metadata(old), _with_metadata(new), shape)
     return Comparison(changed or EMPTY, removed or EMPTY)
 
@@ -51,7 +51,7 @@ def _with_metadata(obj: JsonObject) -> JsonObject:
 
 
 def applied_fields(config: JsonObject, shape: FieldMap) -> FieldSet:
-    """What an applied configuration claims: its leaves, its items, its empty objects."""
+    """Return the fields that a configuration owns: its leaves, list items and empty objects."""
     return {
         f"f:{name}": node
         for name, value in config.items()
@@ -62,7 +62,7 @@ def applied_fields(config: JsonObject, shape: FieldMap) -> FieldSet:
 
 
 def sent_fields(sent: JsonObject, shape: FieldMap) -> FieldSet:
-    """All that a new object is made of."""
+    """Return all fields of a new object."""
     found: FieldSet = {}
     for name, part in sent.items():
         child = shape.child(name)
@@ -70,8 +70,10 @@ def sent_fields(sent: JsonObject, shape: FieldMap) -> FieldSet:
             continue
         if child is LEAF:
             found[f"f:{name}"] = MEMBER
-        elif name in _COME_AGAIN and isinstance(child, FieldMap) and isinstance(part, dict):
-            found[f"f:{name}"] = child.whole.get_or_compute(part, partial(_whole_item, shape=child))
+        elif name in _CACHED_FIELDS and isinstance(child, FieldMap) and isinstance(part, dict):
+            found[f"f:{name}"] = child.cache.whole.get_or_compute(
+                part, partial(_whole_item, shape=child)
+            )
         elif name == "metadata":
             if metadata := fields_of(part, child):
                 found["f:metadata"] = metadata
@@ -81,19 +83,22 @@ def sent_fields(sent: JsonObject, shape: FieldMap) -> FieldSet:
 
 
 def _claimed_part(name: str, part: Any, shape: Shape) -> FieldSet | None:
-    if name in _COME_AGAIN and isinstance(shape, FieldMap):
-        return shape.claims.get_or_compute(part, partial(_claimed, shape=shape))
+    if name in _CACHED_FIELDS and isinstance(shape, FieldMap):
+        return shape.cache.claimed.get_or_compute(part, partial(_claimed, shape=shape))
     return _claimed(part, shape)
 
 
 def restrict_to(fields: FieldSet, value: Any, shape: Shape) -> FieldSet:
-    """The members of ``fields`` that stand in ``value`` too."""
+    """Return the members of ``fields`` that ``value`` contains."""
     return _present(fields, value, shape, root=True) or EMPTY
 
 
 def with_named_parents(fields: FieldSet, shape: Shape | None) -> FieldSet:
-    """The set with every named field that leads to a member as a member too. Items and entries
-    are not: they belong to those who put them in, not to those who changed something in them."""
+    """Return the set with all named fields on the paths of its members.
+
+    List items and map entries on these paths are not added: they belong to the manager that added
+    them, not to one that changed a field in them.
+    """
     result: FieldSet = {}
     for step, node in fields.items():
         inner = with_named_parents(node, _below(shape, step)) if node else node
@@ -138,14 +143,14 @@ def _claimed_item(item: Any, shape: Shape | None) -> FieldSet:
 
 
 def _items(shape: Shape, value: Any) -> dict[str, Any] | None:
-    """The items of a list that merges item by item; None for everything else."""
+    """Return the items of a list that merges item by item, or None for any other value."""
     if isinstance(value, list) and isinstance(shape, LISTS):
         return items_by_step(shape, value)
     return None
 
 
 def fields_of(value: Any, shape: Shape) -> FieldSet:
-    """A value that came or went as a whole: its leaves, its items, its entries."""
+    """Return all fields of a value: its leaves, list items and map entries."""
     if isinstance(shape, FieldMap):
         return _every_field(value, shape, {}) if isinstance(value, dict) else MEMBER
     if shape is LEAF or not isinstance(value, list):
@@ -156,9 +161,9 @@ def fields_of(value: Any, shape: Shape) -> FieldSet:
 
 
 def _every_item(items: list[Any], shape: KeyedList) -> FieldSet:
-    """The items under the step that names each; a leaf when they cannot be told apart."""
+    """Return the fields by path step, or a leaf if the keys do not identify the items."""
     inner, found = shape.item, {}
-    known = inner.items_of_leaves if isinstance(inner, FieldMap) else {}
+    known = inner.cache.leaf_items if isinstance(inner, FieldMap) else {}
     for item in items:
         step = shape.step(item)
         if not step or step in found:
@@ -168,8 +173,7 @@ def _every_item(items: list[Any], shape: KeyedList) -> FieldSet:
 
 
 def _every_field(value: JsonObject, shape: FieldMap, found: FieldSet) -> FieldSet:
-    """The fields of a map, put into ``found``. Every write of an object comes through here, so
-    the ways that most fields take are short."""
+    """Add the fields of a map to ``found``. Every write calls this, so leaves are inlined."""
     named, other = shape.named, shape.other
     if other is LEAF and not named:  # labels, annotations
         found.update({f"f:{name}": MEMBER for name in value})
@@ -184,7 +188,7 @@ def _every_field(value: JsonObject, shape: FieldMap, found: FieldSet) -> FieldSe
 
 
 def _whole_item(item: Any, shape: Shape) -> FieldSet:
-    """An item of a list, and an entry of a map, is a member besides what is in it."""
+    """Return the fields of an item of a list, which is a member itself."""
     if isinstance(shape, FieldMap) and isinstance(item, dict):
         return _whole_map(item, shape) if item else MEMBER
     inside = fields_of(item, shape)
@@ -192,15 +196,18 @@ def _whole_item(item: Any, shape: Shape) -> FieldSet:
 
 
 def _whole_map(item: JsonObject, shape: FieldMap) -> FieldSet:
-    """Items of a list often have the same few fields, all of them leaves: what those own depends
-    on nothing but their names, so it is worked out once."""
+    """Return the fields of a list item.
+
+    If all fields are leaves, the result depends only on their names, so it is cached.
+    """
     names = tuple(item)
-    known = shape.items_of_leaves.get(names)
+    cached = shape.cache.leaf_items
+    known = cached.get(names)
     if known is not None:
         return known
     found = _every_field(item, shape, {SELF: MEMBER})
-    if len(shape.items_of_leaves) < _ITEMS_MAX and all(shape.named.get(n) is LEAF for n in names):
-        shape.items_of_leaves[names] = found
+    if len(cached) < _LEAF_ITEMS_MAX and all(shape.named.get(n) is LEAF for n in names):
+        cached[names] = found
     return found
 
 
@@ -223,7 +230,7 @@ def _of_maps(old: JsonObject, new: JsonObject, shape: FieldMap) -> _Difference:
         before, child = old.get(name, _ABSENT), named.get(name, other)
         if value is before or child is None:
             continue
-        if child is LEAF:  # the end of nearly every way
+        if child is LEAF:  # the most frequent case
             if value != before:
                 changed[f"f:{name}"] = MEMBER
             continue
@@ -260,7 +267,7 @@ def _of_items(before: JsonObject, after: JsonObject, shape: Shape) -> _Differenc
 
 
 def _replaced(old: Any, new: Any, shape: Shape) -> _Difference:
-    """One value for another of another type, or a leaf that changed."""
+    """Return the difference between two leaves, or between values of different types."""
     changed, gone = {"f:": _whole_item(new, shape)}, {"f:": _whole_item(old, shape)}
     return changed["f:"], difference(gone, changed).get("f:")
 

@@ -1,10 +1,9 @@
-"""Sets of field paths, in the very form in which ``fieldsV1`` carries them.
+"""Sets of field paths, in the format of ``fieldsV1``.
 
-A set is a tree of dicts. A key is a step: ``f:name`` a field, ``k:{...}`` an item of a list by its
-keys, ``v:...`` an item of a set by its value, ``i:n`` an item by its place. A node without
-children is a member; one with children is a member when it also holds the key ``.``. The root is
-never a member, so ``{}`` there is the empty set. No function changes its arguments, so trees may
-share their parts.
+A set is a tree of dicts. A key is a step: ``f:name`` is a field, ``k:{...}`` a list item with these
+keys, ``v:...`` a set item with this value, and ``i:n`` the item at this index. A node without
+children is a member. A node with children is a member if it has the key ``.``. The root is never a
+member, so ``{}`` is the empty set. No function changes its arguments, so trees may share nodes.
 """
 
 from __future__ import annotations
@@ -25,22 +24,24 @@ def is_member(node: FieldSet) -> bool:
 
 
 def node_of(children: FieldSet, *, member: bool) -> FieldSet | None:
-    """The node with these children; None when nothing is left of it."""
+    """Return the node with these children, or None if it is empty and no member."""
     if not children:
         return MEMBER if member else None
     return {SELF: MEMBER, **children} if member else children
 
 
 def union(left: FieldSet, right: FieldSet) -> FieldSet:
-    """Every path of either."""
+    """Return the paths of both sets."""
     if not left or not right:
         return left or right
     return _union(left, right)
 
 
 def union_all(sets: Iterable[FieldSet]) -> FieldSet:
-    """Every path of any. Pairs are joined first, so that a large set is not copied for each
-    small one that is added to it."""
+    """Return the paths of all sets.
+
+    Pairs are united first, so that a large set is not copied once for each small one.
+    """
     rest = list(sets)
     while len(rest) > 1:
         last = rest[-1:] if len(rest) % 2 else []
@@ -49,21 +50,21 @@ def union_all(sets: Iterable[FieldSet]) -> FieldSet:
 
 
 def difference(left: FieldSet, right: FieldSet) -> FieldSet:
-    """The paths of ``left`` that are not in ``right``; ``left`` itself when that is all."""
+    """Return the paths of ``left`` that are not in ``right``; ``left`` itself if these are all."""
     if not left or not right:
         return left
     return _difference(left, right) or EMPTY
 
 
 def intersection(left: FieldSet, right: FieldSet) -> FieldSet:
-    """The paths of both."""
+    """Return the paths that are in both sets."""
     if not left or not right:
         return EMPTY
     return _intersection(left, right) or EMPTY
 
 
 def paths(fields: FieldSet) -> Iterator[Path]:
-    """Every member, in the order of the tree."""
+    """Yield every member, in the order of the tree."""
     for step, node in fields.items():
         if step == SELF:
             continue
@@ -95,7 +96,7 @@ def _union(left: FieldSet, right: FieldSet) -> FieldSet:
 
 
 def _difference(left: FieldSet, right: FieldSet) -> FieldSet | None:
-    """Only steps of both sides matter, so the loop runs over the smaller side."""
+    """Return the difference. Only common steps matter, so the loop runs over the smaller side."""
     if left == right:
         return None
     if not left:
@@ -121,7 +122,7 @@ def _difference(left: FieldSet, right: FieldSet) -> FieldSet | None:
 
 
 def _without_lone_self(node: FieldSet) -> FieldSet | None:
-    """A node whose children have all gone: a member without children, or nothing."""
+    """Return the node, or a plain member if it only has the key ``.``, or None if it is empty."""
     if not node:
         return None
     return MEMBER if len(node) == 1 and SELF in node else node

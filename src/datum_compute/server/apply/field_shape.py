@@ -1,9 +1,9 @@
-"""What a structural schema says about how values merge: a shape for every place in an object.
+"""The shape of each field, derived from a structural schema: how its values merge.
 
-Objects merge field by field unless the schema calls them atomic. Lists are atomic unless the
-schema calls them a map (items found by their keys) or a set (items found by their value). Where a
-schema leaves a place open, objects merge and lists are atomic. A value that does not have the
-type its shape expects is a leaf: validation speaks of it, not merging.
+Objects merge field by field, unless the schema declares them atomic. Lists are atomic, unless the
+schema declares a map (items are identified by keys) or a set (items are identified by value).
+Where the schema allows arbitrary content, objects merge and lists are atomic. A value whose type
+does not match its shape is a leaf. Validation reports it; merging does not.
 """
 
 from __future__ import annotations
@@ -20,27 +20,36 @@ from datum_compute.api.schema.derive import PRESERVE
 from datum_compute.api.schema.fast_path import ContentCache
 from datum_compute.server.apply.field_set import FieldSet
 
-_NAME_LENGTH_MAX = 128  # of those that are worth remembering
+_NAME_LENGTH_MAX = 128  # of names that are cached
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A scalar, or something that has only one owner as a whole."""
+    """A scalar, or a value that is owned as a whole."""
+
+
+@dataclass(slots=True)
+class ShapeCache:
+    """The field sets that compare.py has computed for objects of one shape.
+
+    A shape never changes, so entries stay valid.
+    """
+
+    leaf_items: dict[tuple[str, ...], FieldSet] = field(default_factory=dict)
+    whole: ContentCache[FieldSet] = field(default_factory=ContentCache)
+    claimed: ContentCache[FieldSet | None] = field(default_factory=ContentCache)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FieldMap:
     """An object: the shape of each named field, and the shape of all other fields.
 
-    A named field without a shape is never owned.
+    A named field whose shape is None has no owner.
     """
 
     named: Mapping[str, Shape | None]
-    other: Shape | None = None  # None: the schema knows no others
-    # Filled by comparison.py; no shape ever changes, so neither does what follows from it.
-    items_of_leaves: dict[tuple[str, ...], FieldSet] = field(default_factory=dict, repr=False)
-    whole: ContentCache[FieldSet] = field(default_factory=ContentCache, repr=False)
-    claims: ContentCache[FieldSet | None] = field(default_factory=ContentCache, repr=False)
+    other: Shape | None = None  # None: the schema allows no other fields
+    cache: ShapeCache = field(default_factory=ShapeCache, repr=False)
 
     def child(self, name: str) -> Shape | None:
         return self.named.get(name, self.other)
@@ -48,18 +57,18 @@ class FieldMap:
 
 @dataclass(frozen=True, slots=True)
 class KeyedList:
-    """A list of objects; ``defaults`` stand in for keys that an item leaves out."""
+    """A list of objects that are identified by keys. ``defaults`` replace missing keys."""
 
     keys: tuple[str, ...]
     defaults: Mapping[str, Any]
     item: Shape
-    lone_key: str = field(init=False)  # if there is one
+    lone_key: str = field(init=False)  # the key, if there is exactly one
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lone_key", self.keys[0] if len(self.keys) == 1 else "")
 
     def step(self, item: Any) -> str:
-        """How a path names an item; empty for one without its keys."""
+        """Return the path step of an item, or an empty string if a key is missing."""
         if not isinstance(item, dict):
             return ""
         if self.lone_key:
@@ -72,26 +81,25 @@ class KeyedList:
 
 @dataclass(frozen=True, slots=True)
 class ValueSet:
-    """A list in which every value stands once."""
+    """A list of distinct values."""
 
 
-@lru_cache(maxsize=1024)  # the conditions, ports and containers of all objects share a few names
+@lru_cache(maxsize=1024)  # conditions, ports and containers of all objects share a few names
 def _step_of_name(key: str, name: str) -> str:
     return f"k:{canonical_text({key: name})}"
 
 
 Shape = Leaf | FieldMap | KeyedList | ValueSet
-LISTS = (KeyedList, ValueSet)  # those that merge item by item
+LISTS = (KeyedList, ValueSet)  # lists that merge item by item
 LEAF = Leaf()
 VALUES = ValueSet()
 ATOMIC_LISTS_MAP = FieldMap({})
-object.__setattr__(
-    ATOMIC_LISTS_MAP, "other", ATOMIC_LISTS_MAP
-)  # open places are open all the way down
+# Arbitrary content is arbitrary at every depth.
+object.__setattr__(ATOMIC_LISTS_MAP, "other", ATOMIC_LISTS_MAP)
 NOTHING = FieldMap({})
 
 _TEXTS = FieldMap({}, LEAF)
-# The part of the metadata that has owners; the rest identifies the object or is the server's.
+# The metadata fields that have owners. The others identify the object or are set by the server.
 METADATA = FieldMap(
     {
         "generateName": LEAF,
@@ -105,7 +113,7 @@ METADATA = FieldMap(
 
 @dataclass(frozen=True, slots=True)
 class ObjectShape:
-    """The shapes of a kind: what its main endpoint may own, and what each subresource."""
+    """The shapes of a kind: the fields that its main endpoint and each subresource may own."""
 
     main: FieldMap
     subresources: Mapping[str, FieldMap]
@@ -120,7 +128,7 @@ def object_shape(
     others = _others(schema)
     parts = {name: shape_of(inner) for name, inner in schema.get("properties", {}).items()}
     status = parts.get("status", others or LEAF)
-    # A schema that keeps unknown fields must not give these an owner.
+    # These fields have no owner, even if the schema preserves unknown fields.
     excluded = dict.fromkeys(("apiVersion", "kind", *(("status",) if has_status else ())))
     return ObjectShape(
         main=FieldMap({**parts, **excluded, "metadata": METADATA}, others),
@@ -164,7 +172,7 @@ def _map_shape(schema: JsonObject) -> Shape:
 
 
 def _others(schema: JsonObject) -> Shape | None:
-    """What stands under names that the schema does not list."""
+    """Return the shape of fields that the schema does not name."""
     others = schema.get("additionalProperties")
     if isinstance(others, dict):
         return shape_of(others)
@@ -193,7 +201,7 @@ def _of(properties: JsonObject, name: str) -> JsonObject:
 
 
 def items_by_step(shape: KeyedList | ValueSet, items: list[Any]) -> dict[str, Any] | None:
-    """The items under the step that names each; None when they cannot be told apart."""
+    """Return the items by path step, or None if two items have the same step or one has none."""
     name = _value_step if isinstance(shape, ValueSet) else shape.step
     found = {name(item): item for item in items}
     return None if "" in found or len(found) < len(items) else found

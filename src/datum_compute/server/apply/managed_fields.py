@@ -1,8 +1,8 @@
-"""``metadata.managedFields``: one entry for each manager, kept true by every write.
+"""``metadata.managedFields``: one entry for each manager, updated by every write.
 
-A plain write takes the fields it changes from everybody else. An apply claims all the fields of
-its configuration, shares those it leaves as they are, and gives up what it no longer names. Both
-are functions from entries to entries; entries that a write does not touch stay the same objects.
+A plain write takes ownership of the fields it changes from all other managers. An apply owns all
+fields of its configuration, shares those that it does not change, and releases those that it no
+longer sends. Both are functions from entries to entries. Unaffected entries keep their identity.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Entries = list[Entry]
 
 
 class Manager(msgspec.Struct, frozen=True):
-    """Who writes, how, and through which endpoint."""
+    """The name, operation, version and endpoint of a writer, which identify its entry."""
 
     name: str
     operation: str
@@ -62,7 +62,10 @@ class Manager(msgspec.Struct, frozen=True):
         return {**entry, "subresource": self.subresource} if self.subresource else entry
 
     def wrote(self, entry: Entry) -> bool:
-        """Appliers stay themselves when they move to another version; updaters do not."""
+        """Return True if the entry belongs to this manager.
+
+        An Apply entry matches at any apiVersion, an Update entry only at its own.
+        """
         return (
             entry.get("manager", "") == self.name
             and entry["operation"] == self.operation
@@ -72,7 +75,7 @@ class Manager(msgspec.Struct, frozen=True):
 
 
 def manager_name(field_manager: str, user_agent: str) -> str:
-    """The name of a plain writer that may not have said it."""
+    """Return the manager of a plain write: its parameter, or a name from the user agent."""
     if field_manager:
         return field_manager
     agent = user_agent.partition("/")[0][:NAME_LENGTH_MAX]
@@ -84,7 +87,10 @@ def manager_name(field_manager: str, user_agent: str) -> str:
 def after_update(
     entries: Entries, manager: Manager, found: Comparison, taken: FieldSet, time: str
 ) -> Entries:
-    """The entries after a plain write; ``taken`` is the part of what changed that it asked for."""
+    """Return the entries after a plain write.
+
+    ``taken`` are the changed fields that the request contained.
+    """
     rest = drop_fields(entries, found)
     if not taken:
         return rest
@@ -100,12 +106,15 @@ def after_update(
 def after_apply(
     entries: Entries, manager: Manager, claimed: FieldSet, found: Comparison, time: str
 ) -> Entries:
-    """The entries after an apply that changed the object by ``found``."""
+    """Return the entries after an apply that changed the fields in ``found``."""
     before = next((entry for entry in entries if manager.wrote(entry)), None)
-    if before is not None and not found.changed and not found.removed:
-        said = {"fieldsV1": claimed, "apiVersion": manager.api_version}
-        if all(before[field] == value for field, value in said.items()):
-            return entries
+    if (
+        before is not None
+        and not (found.changed or found.removed)
+        and before["fieldsV1"] == claimed
+        and before["apiVersion"] == manager.api_version
+    ):
+        return entries
     others = drop_fields([entry for entry in entries if entry is not before], found)
     return _sorted([*others, manager.entry(claimed, time)]) if claimed else others
 
@@ -113,7 +122,7 @@ def after_apply(
 def conflicting(
     entries: Entries, manager: Manager, changed: FieldSet
 ) -> list[tuple[Entry, FieldSet]]:
-    """The other managers that own some of what an apply would change, and what they own of it."""
+    """Return the entries of other managers that own changed fields, with those fields."""
     found = [
         (entry, intersection(entry["fieldsV1"], changed))
         for entry in entries
@@ -169,7 +178,7 @@ def _sorted(entries: Entries) -> Entries:
 
 
 def _capped(entries: Entries) -> Entries:
-    """The oldest of too many updaters share one entry, so that an object cannot grow for ever."""
+    """Merge the oldest Update entries above UPDATERS_MAX, so that the list is bounded."""
     if len(entries) <= UPDATERS_MAX:
         return entries
     updaters = [entry for entry in entries if entry["operation"] == UPDATE]
@@ -190,8 +199,8 @@ def _capped(entries: Entries) -> Entries:
     return _sorted([*(entry for entry in entries if id(entry) not in dropped), *together])
 
 
-# --- The managedFields that a caller sends: an empty list or one empty entry forgets all owners,
-# anything else must be entries as the server itself writes them.
+# --- The managedFields that a caller sends
+# An empty list, or one empty entry, removes all owners. Otherwise each entry must be valid.
 
 
 ENTRIES_MAX = 1000
@@ -206,7 +215,7 @@ def is_reset(sent: Any) -> bool:
 
 
 def claim_problems(sent: Any) -> Iterator[Cause]:
-    """Everything that is wrong with the entries of a caller."""
+    """Yield all problems of the entries of a caller."""
     if not isinstance(sent, list) or len(sent) > ENTRIES_MAX:
         yield _invalid(_FIELD, f"must be a list of at most {ENTRIES_MAX} entries")
         return
@@ -215,11 +224,11 @@ def claim_problems(sent: Any) -> Iterator[Cause]:
 
 
 def read_claims(sent: Entries) -> Entries:
-    """Entries without problems, their steps spelled as the server spells them."""
+    """Return valid entries, with their path steps in canonical form."""
     return [
         {
             **{field: entry[field] for field in _TEXTS if entry.get(field)},
-            "fieldsV1": _respelled(entry["fieldsV1"]),
+            "fieldsV1": _canonical(entry["fieldsV1"]),
         }
         for entry in sent
         if entry.get("fieldsV1")
@@ -279,13 +288,13 @@ def _is_time(text: str) -> bool:
     return _TIME.fullmatch(text) is not None
 
 
-def _respelled(fields: FieldSet) -> FieldSet:
+def _canonical(fields: FieldSet) -> FieldSet:
     result: FieldSet = {}
     for step, node in fields.items():
-        spelled = step
+        canonical_step = step
         if step[:2] in ("k:", "v:"):
-            spelled = step[:2] + canonical_text(decode(step[2:].encode()))
-        result[spelled] = _respelled(node) if node else MEMBER
+            canonical_step = step[:2] + canonical_text(decode(step[2:].encode()))
+        result[canonical_step] = _canonical(node) if node else MEMBER
     return result
 
 
@@ -293,13 +302,13 @@ def _invalid(field: str, why: str) -> Cause:
     return Cause(field, "FieldValueInvalid", f"Invalid value: {why}")
 
 
-# --- Field owners of a write: from a request to the managedFields of the object it stores
-# Plain writes own what they sent and changed; defaults and what the server sets have no owner. An
-# object that has lost its managedFields stays without until somebody applies it.
+# --- Ownership of a plain write: the managedFields of the object that the request stores
+# A plain write owns the fields that it sent and changed. Defaults and fields set by the server have
+# no owner. An object without managedFields gets none until the next apply.
 
 
 def field_manager(query: Mapping[str, str]) -> str:
-    """The fieldManager parameter, or the empty string."""
+    """Return the fieldManager parameter, or an empty string."""
     name = query.get("fieldManager", "")
     if len(name) > NAME_LENGTH_MAX:
         why = f"Too long: may not be more than {NAME_LENGTH_MAX} bytes"
@@ -317,7 +326,7 @@ def invalid_option(field: str, reason: str, why: str) -> Invalid:
 
 
 def updater(request: ApiRequest, subresource: str | None = None) -> Manager:
-    """The manager of a plain write, through the endpoint of the request or another one."""
+    """Return the manager of a plain write through the subresource, by default the request's."""
     agent = request.http.headers.get("user-agent", "")
     name = manager_name(field_manager(request.query), agent)
     endpoint = request.route.subresource if subresource is None else subresource
@@ -327,37 +336,45 @@ def updater(request: ApiRequest, subresource: str | None = None) -> Manager:
 def owned_at_creation(
     request: ApiRequest, sent: JsonObject, new: JsonObject, status: Any, now: float
 ) -> JsonObject:
-    """``status`` is what was sent of it and kept: owned as if it had been written afterwards."""
+    """Return the new object with its owners.
+
+    ``status`` is the status that was sent and stored. Its fields are owned as if a separate request
+    had written it.
+    """
     shape, time = request.resource.shape, timestamp(now)
     taken = sent_fields({**sent, "metadata": new["metadata"]}, shape.main)
     entries = [updater(request).entry(taken, time)] if taken else []
     if status:
         part = shape.of("status")
-        said = restrict_to(sent_fields({"status": status}, part), new, part)
-        entries += [updater(request, "status").entry(said, time)] if said else []
+        written = restrict_to(sent_fields({"status": status}, part), new, part)
+        entries += [updater(request, "status").entry(written, time)] if written else []
     return with_entries(new, entries)
 
 
 def owned_after_update(
     request: ApiRequest, old: JsonObject, sent: JsonObject, new: JsonObject, now: float
 ) -> JsonObject:
-    """The new object with its owners; it must carry the old owners when it comes."""
+    """Return the new object with its owners. Its managedFields must be those of the old object."""
     entries = _starting_entries(request, old, sent)
     if not entries:
         return with_entries(new, ())
     shape = request.resource.shape.of(request.route.subresource)
     found = compared(old, new, shape)
     if found.changed or found.removed:
-        taken = _asked_for(found.changed, sent, new, shape)
+        taken = _changed_by_request(found.changed, sent, new, shape)
         entries = after_update(entries, updater(request), found, taken, timestamp(now))
     if entries is entries_of(new["metadata"]):
         return new
     return with_entries(new, entries)
 
 
-def _asked_for(changed: FieldSet, sent: JsonObject, new: JsonObject, shape: FieldMap) -> FieldSet:
-    """What changed and stands in what was sent. Parts that are stored as they were sent need no
-    second look."""
+def _changed_by_request(
+    changed: FieldSet, sent: JsonObject, new: JsonObject, shape: FieldMap
+) -> FieldSet:
+    """Return the changed fields that the request contained.
+
+    A top-level field that is stored as it was sent needs no comparison.
+    """
     altered = {
         step: node for step, node in changed.items() if sent.get(step[2:]) != new.get(step[2:])
     }
@@ -368,7 +385,10 @@ def _asked_for(changed: FieldSet, sent: JsonObject, new: JsonObject, shape: Fiel
 
 
 def _starting_entries(request: ApiRequest, old: JsonObject, sent: JsonObject) -> Entries:
-    """Those of the object, unless the caller rewrites them; a subresource cannot."""
+    """Return the entries of the object, or those of the request if it sends managedFields.
+
+    A request to a subresource cannot replace them.
+    """
     entries = entries_of(old["metadata"])
     claimed = sent["metadata"].get("managedFields")
     if claimed is None or request.route.subresource or claimed == entries:

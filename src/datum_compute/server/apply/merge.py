@@ -1,4 +1,4 @@
-"""An applied configuration put into an object, and fields taken out of one, by shape."""
+"""Merge an applied configuration into an object, and remove fields from one, by shape."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from datum_compute.server.encoding.body import json_equal
 
 
 def merged(live: Any, applied: Any, shape: Shape | None) -> Any:
-    """What is applied wins; what it does not speak of stays."""
+    """Merge ``applied`` into ``live``. Fields that ``applied`` does not contain stay."""
     if isinstance(shape, FieldMap) and isinstance(live, dict) and isinstance(applied, dict):
         return _merged_map(live, applied, shape)
     if isinstance(shape, LISTS):
@@ -29,8 +29,10 @@ def merged(live: Any, applied: Any, shape: Shape | None) -> Any:
 
 
 def without(value: Any, fields: FieldSet, shape: Shape | None) -> Any:
-    """``value`` less the members of ``fields`` and all that is in them. What is empty because of
-    that goes too; None when nothing is left."""
+    """Return ``value`` without the members of ``fields`` and their content.
+
+    Containers that become empty are removed too. Return None if nothing is left.
+    """
     if isinstance(shape, FieldMap) and isinstance(value, dict):
         return _map_without(value, fields, shape)
     if isinstance(shape, LISTS) and isinstance(value, list):
@@ -39,11 +41,11 @@ def without(value: Any, fields: FieldSet, shape: Shape | None) -> Any:
 
 
 def merged_order(live: Sequence[str], applied: Sequence[str]) -> list[str]:
-    """What is applied comes in its own order, what is only live keeps its place between."""
+    """Merge two orders: applied items keep their order, and other live items their position."""
     places, known = {step: place for place, step in enumerate(applied)}, set(live)
     shared = iter([step for step in applied if step in known])
     next_shared = next(shared, None)
-    taken = 0  # so many of the applied are in the result
+    taken = 0  # applied items in the result
     result: list[str] = []
     for step in live:
         if step not in places:
@@ -60,10 +62,10 @@ def _merged_map(live: JsonObject, applied: JsonObject, shape: FieldMap) -> JsonO
     result, named = dict(live), shape.named
     for name, value in applied.items():
         if value is None and name in named:
-            continue  # null says nothing about a known field
+            continue  # null is the same as an absent field
         child = named.get(name, shape.other)
-        as_it_is = child is LEAF or name not in live
-        result[name] = value if as_it_is else merged(live[name], value, child)
+        is_replaced = child is LEAF or name not in live
+        result[name] = value if is_replaced else merged(live[name], value, child)
     return result
 
 

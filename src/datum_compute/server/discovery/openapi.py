@@ -281,17 +281,16 @@ def _group_version_kind(kind: KindInfo[Any]) -> JsonObject:
     return {"group": kind.group, "version": kind.version, "kind": kind.kind}
 
 
-# --- OpenAPI v2: a document without any kinds, for clients that will not go on without one
-# kubectl checks the items of a ``kind: List`` itself, against this document, before it sends them.
-# A kind that it does not find there it leaves to the server, which checks every field of every
-# request anyway; a document that is missing makes it give up. What the kinds look like is told in
-# v3.
+# --- OpenAPI v2: a document without kinds, for clients that require one
+# kubectl validates the items of a ``kind: List`` against this document before it sends them. It
+# skips kinds that the document does not contain, and the server validates every request. Without
+# the document kubectl fails. OpenAPI v3 describes the kinds.
 
 
 PATH = "/openapi/v2"
 _TITLE = "datum-compute; the kinds are described in /openapi/v3"
 _PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-_PROTOBUF_ANSWER = _PROTOBUF.replace("@", ".")  # what is asked for is no valid media type
+_PROTOBUF_ANSWER = _PROTOBUF.replace("@", ".")  # the requested type is not a valid media type
 
 
 def openapi_v2_response(request: Request, path: str) -> Response | None:

@@ -1,7 +1,7 @@
-"""Plain JSON documents: read from a request within limits, compared, stamped with a version.
+"""Request bodies and JSON documents: decode within limits, compare, and encode at a version.
 
-Bodies may be JSON, YAML or, for built-in kinds, protobuf. To add a format: a function from bytes
-to a plain JSON value, listed in ``_FORMATS``.
+Bodies are JSON, YAML or, for built-in kinds, protobuf. To add a format: write a function from bytes
+to a JSON value, and list it in ``_FORMATS``.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _located(error: YamlError) -> str:
     return f"line {error.line}: {error.message}" if error.line else error.message
 
 
-# --- document
+# --- Decoding and comparing documents
 
 
 DEPTH_MAX = 64
@@ -71,7 +71,7 @@ _NOT_STRUCTURE = bytes(set(range(256)) - set(b'",{['))
 
 
 def decode_body(request: Request) -> JsonObject:
-    """The JSON object of a request; 415 for other formats, 400 for anything else."""
+    """Decode the object of a request. Raise UnsupportedMediaType or BadRequest."""
     found = content_type(request.headers)
     read = _FORMATS.get(found)
     if read is None:
@@ -80,12 +80,12 @@ def decode_body(request: Request) -> JsonObject:
 
 
 def decode_json_or_yaml(body: bytes) -> Any:
-    """JSON is YAML too, and much quicker to read as what it is."""
+    """Decode YAML. Try JSON first, because parsing JSON is much faster."""
     if body.lstrip()[:1] == b"{":
         try:
             return decode_json(body)
         except BadRequest:
-            pass  # flow style, perhaps
+            pass  # may be YAML in flow style
     return decode_yaml(body)
 
 
@@ -97,14 +97,17 @@ def decode_json(body: bytes) -> Any:
         value = decode(body)
     except DecodeError as error:
         raise BadRequest(f"the body is not valid JSON: {error}") from error
-    if _count_opening_brackets(body) > DEPTH_MAX:  # no document is deeper than it has those
+    if _count_opening_brackets(body) > DEPTH_MAX:  # an upper bound of the depth
         _check_object_depth(value)
     return value
 
 
 def check_value_count(body: bytes) -> None:
-    """Reject JSON with too many values before it is decoded. Count all separators first, and only
-    if these are too many those outside of strings, which is slower."""
+    """Reject JSON with too many values before it is decoded.
+
+    Separators outside of strings are only counted if there are too many in total, because that
+    takes longer.
+    """
     if len(body) <= _BYTES_PER_VALUE_MIN * VALUES_MAX or _count_separators(body) <= VALUES_MAX:
         return
     if b"\\" in body:
@@ -123,13 +126,11 @@ def _outside_strings(body: bytes) -> bytes:
 
 
 def _count_separators(body: bytes) -> int:
-    return len(body) - len(body.replace(b",", b"")) + _count_opening_brackets(body)
+    return body.count(b",") + _count_opening_brackets(body)
 
 
 def _count_opening_brackets(body: bytes) -> int:
-    """Return the number of opening brackets. ``replace`` is several times faster than ``count``,
-    which looks at every byte."""
-    return 2 * len(body) - len(body.replace(b"{", b"")) - len(body.replace(b"[", b""))
+    return body.count(b"{") + body.count(b"[")
 
 
 def as_object(value: Any) -> JsonObject:
@@ -139,7 +140,7 @@ def as_object(value: Any) -> JsonObject:
 
 
 def check_depth(value: Any, depth_max: int = DEPTH_MAX) -> None:
-    """Every walk over a document may recurse after this one, which does not."""
+    """Reject a document that is too deep. Later walks may recurse; this one does not."""
     if not isinstance(value, dict | list):
         return
     level = _inside([value])
@@ -163,7 +164,7 @@ def count_values(value: Any) -> int:
 
 
 def _check_object_depth(value: Any) -> None:
-    """Field owners are a little deeper than the object they are about, and come back with it."""
+    """Check the depth. The managedFields of an object are a little deeper than the object."""
     metadata = value.get("metadata") if isinstance(value, dict) else None
     if not isinstance(metadata, dict) or "managedFields" not in metadata:
         return check_depth(value)
@@ -173,7 +174,7 @@ def _check_object_depth(value: Any) -> None:
 
 
 def json_equal(left: Any, right: Any) -> bool:
-    """Equal as JSON: true is not 1, 3 is not 3.0, the order of keys does not matter."""
+    """Return True if both are the same JSON: true is not 1, 3 is not 3.0, keys have no order."""
     if left is right:
         return True
     if left != right:
@@ -182,7 +183,7 @@ def json_equal(left: Any, right: Any) -> bool:
 
 
 def same_fields(left: JsonObject, right: JsonObject) -> bool:
-    """As ``json_equal``, sooner done with objects that share their parts."""
+    """Return the same as ``json_equal``, faster for objects that share values."""
     if left.keys() != right.keys():
         return False
     for name, value in left.items():  # a loop, because a generator costs more than most of these
@@ -192,7 +193,7 @@ def same_fields(left: JsonObject, right: JsonObject) -> bool:
 
 
 def encode_at_version(obj: JsonObject, version: int) -> bytes:
-    """The bytes of an object at a version."""
+    """Encode an object with this resourceVersion."""
     metadata = {**obj["metadata"], "resourceVersion": str(version)}
     return encode({**obj, "metadata": metadata})
 
@@ -221,7 +222,7 @@ _FORMATS: dict[str, Callable[[bytes], Any]] = {
 
 
 def _inside(value: JsonObject | list[Any]) -> list[Any]:
-    """The containers directly in a container."""
+    """Return the containers that are direct children of a container."""
     items = value.values() if isinstance(value, dict) else value
     return [item for item in items if isinstance(item, dict | list)]
 

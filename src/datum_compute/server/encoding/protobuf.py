@@ -1,7 +1,7 @@
-"""Tables that say what the numbered fields of a message are, and the JSON they make.
+"""Decode protobuf messages to JSON by tables of their numbered fields.
 
-Go writes fields that are not pointers even when they are empty; JSON leaves those out, so an
-empty value counts only for a field that is ``optional`` (a pointer in Go).
+Go encodes empty fields unless they are pointers, and JSON omits them. An empty value is therefore
+only kept for a field that is ``optional`` (a pointer in Go).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def limit_fields() -> Iterator[None]:
 
 
 def fields(body: bytes) -> Iterator[tuple[int, int, Value]]:
-    """Number, wire type and raw value of every field, in the order they were written."""
+    """Yield number, wire type and raw value of every field, in order."""
     place, end = 0, len(body)
     left = _fields_left.get(None) or [FIELDS_MAX]
     while place < end:
@@ -80,7 +80,7 @@ def fields(body: bytes) -> Iterator[tuple[int, int, Value]]:
 
 
 def signed(value: int) -> int:
-    """Negative numbers are written as 64 bits in two's complement."""
+    """Return the signed number. Negative numbers are encoded as two's complement of 64 bits."""
     value &= (1 << 64) - 1
     return value - (1 << 64) if value >> 63 else value
 
@@ -97,7 +97,7 @@ def _varint(body: bytes, place: int) -> tuple[int, int]:
     raise WireError("a number is longer than ten bytes")
 
 
-# --- message
+# --- Messages and their fields
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -119,8 +119,7 @@ class Message:
     fields: Mapping[int, Field]
 
     def read(self, body: bytes) -> JsonObject:
-        """The JSON object; fields that the table does not know are passed over, as newer clients
-        may send them."""
+        """Return the JSON object. Unknown fields, which newer clients may send, are skipped."""
         result: JsonObject = {}
         for number, wire_type, value in fields(body):
             field = self.fields.get(number)
@@ -154,7 +153,7 @@ def micro_time(name: str) -> Field:
 
 
 def json_text(name: str) -> Field:
-    """JSON in a message of its own, as managed fields are."""
+    """A field whose message contains JSON, such as fieldsV1."""
     return Field(name, LENGTH, _json_text)
 
 
@@ -171,13 +170,13 @@ def text_map(name: str) -> Field:
 
 
 def data_map(name: str) -> Field:
-    """Bytes under names: base64 in JSON."""
+    """A map from names to bytes, which are base64 in JSON."""
     value = Field("value", LENGTH, lambda raw: base64.b64encode(raw).decode())
     return Field(name, LENGTH, _entry_reader(value), is_map=True)
 
 
 def texts_map(name: str) -> Field:
-    """Lists of texts under names, each list in a message of its own."""
+    """A map from names to lists of texts. Each list is a message."""
     items = Message({1: texts("items")})
     value = Field("value", LENGTH, lambda raw: items.read(raw).get("items", []))
     return Field(name, LENGTH, _entry_reader(value), is_map=True)
@@ -219,7 +218,7 @@ _TIME = Message({1: number("seconds"), 2: number("nanoseconds")})
 
 
 def _moment(raw: bytes) -> datetime | None:
-    """An empty message is no time at all."""
+    """Return the time of a message, or None if it is empty."""
     if not raw:
         return None
     found = _TIME.read(raw)

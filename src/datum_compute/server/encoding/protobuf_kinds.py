@@ -1,4 +1,4 @@
-"""The core kinds, Event of events.k8s.io, Lease and Scale."""
+"""Protobuf tables of the core kinds, Event of events.k8s.io, Lease and Scale."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from datum_compute.server.encoding.protobuf import (
     time,
 )
 
-# --- Messages that every kind shares: metadata, owners, selectors, conditions, delete options
+# --- Messages that several kinds contain: metadata, owners, selectors, conditions, delete options
 
 
 _OWNER_REFERENCE = Message(

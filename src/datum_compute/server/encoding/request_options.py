@@ -1,5 +1,6 @@
-"""Accept and Content-Type headers. Answers are JSON; a missing Content-Type means JSON too, and no
-Content-Encoding is supported.
+"""Options of a request: Accept and Content-Type, query parameters, and fieldValidation.
+
+Responses are JSON. A missing Content-Type means JSON. No Content-Encoding is supported.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _ANY = ("*/*", "application/*", JSON)
 
 
 class MediaType(msgspec.Struct, frozen=True):
-    """A type and the parameters that say in which form an object is wanted."""
+    """A media type and its parameters, which select the form of an object (``as=Table``)."""
 
     name: str
     form: str = ""  # as=
@@ -45,8 +46,10 @@ class MediaType(msgspec.Struct, frozen=True):
 
 
 def accepted(header: str) -> tuple[MediaType, ...]:
-    """The types of an Accept header, the most wanted first; no header means any. 406 for a header
-    that is too long."""
+    """Return the types of an Accept header by preference. An empty header accepts any type.
+
+    Raise NotAcceptable if the header is too long.
+    """
     if len(header) > ACCEPT_LENGTH_MAX or header.count(",") >= ACCEPTED_TYPES_MAX:
         raise NotAcceptable(
             f"the header Accept must have at most {ACCEPT_LENGTH_MAX} characters and "
@@ -63,7 +66,7 @@ def _parse_accept(header: str) -> tuple[MediaType, ...]:
 
 
 def preferred(header: str, forms: Sequence[MediaType]) -> MediaType:
-    """The first wanted type that is plain JSON or one of ``forms``; 406 when there is none."""
+    """Return the first type that is plain JSON or one of ``forms``, or raise NotAcceptable."""
     for media in accepted(header):
         if media.is_plain_json:
             return MediaType(JSON)
@@ -77,8 +80,10 @@ def preferred(header: str, forms: Sequence[MediaType]) -> MediaType:
 
 
 def content_type(headers: Mapping[str, str]) -> str:
-    """The type of the body in lower case, without parameters; 415 for a body that is encoded: what
-    is not unpacked must not be read as if it were plain."""
+    """Return the type of the body in lower case, without parameters.
+
+    Raise UnsupportedMediaType for a compressed body, which would be read as if it were plain.
+    """
     encoding = headers.get("content-encoding", "").strip().lower()
     if encoding not in _PLAIN:
         raise UnsupportedMediaType(
@@ -122,8 +127,9 @@ def _shown(media: MediaType) -> str:
     return f"{media.name};as={media.form};v={media.version};g={media.group}, {JSON}"
 
 
-# --- Query parameters: flags, numbers and the choices they carry. What is odd is refused, with 400
-# for what cannot be read and 422 for what Kubernetes calls invalid.
+# --- Query parameters: flags, numbers and choices
+# A value that cannot be parsed is a BadRequest, and an unsupported choice is Invalid, as in
+# Kubernetes.
 
 
 _NUMBER = re.compile(r"(-?)([0-9]+)")
@@ -131,7 +137,7 @@ _DIGITS_MAX = 18
 
 
 def flag(query: Mapping[str, str], name: str) -> bool:
-    """Present means true, even without a value; only 0 and false are false."""
+    """Return True if the parameter is present and neither 0 nor false."""
     return name in query and query[name].lower() not in ("0", "false")
 
 
@@ -164,7 +170,7 @@ def is_dry_run(value: str) -> bool:
 
 
 def choice(query: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
-    """One of ``allowed``, or the empty string when the parameter is not given."""
+    """Return one of ``allowed``, or an empty string if the parameter is missing."""
     value = query.get(name, "")
     if value and value not in allowed:
         raise _unsupported(name, value, allowed)

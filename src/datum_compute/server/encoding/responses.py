@@ -54,8 +54,10 @@ def list_response(request: Request, listed: bytes | ListBody) -> Response:
 
 
 def error_response(error: ApiError) -> Response:
-    """Clients print the message: what a stranger wrote into a name must do nothing to a terminal
-    or a log that shows it."""
+    """Return the response of an error, without control characters in its messages.
+
+    Clients print the messages to terminals and logs, and a name may come from another user.
+    """
     headers = {"retry-after": str(error.retry_after_s)} if error.retry_after_s else {}
     status = to_status(error)
     status["message"] = printable(error.message)

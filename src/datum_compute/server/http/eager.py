@@ -1,10 +1,12 @@
-"""A coroutine that is run at once, as far as it goes without waiting.
+"""Run a coroutine up to its first wait, and create a task only if it has to wait.
 
-Most requests never wait: a read is answered from memory. For those a task, its turn in the loop and
-the switch to it are all for nothing. Only a coroutine that waits becomes a task, which goes on
-where it stopped, in the context it began in.
+Most reads are answered from memory and never wait. Measured as CPU time of the server for a GET
+over TLS: on one connection 63 us with this module and 72 us with a task for each request (12 %); on
+32 connections 50 us and 47 us (no difference beyond the noise). The module stays for the latency of
+single clients. Python 3.12 has ``Task(eager_start=True)``, which replaces it when 3.11 is dropped.
 
-Before its first wait such a coroutine has no current task; ``asyncio.timeout`` does not work there.
+Before its first wait the coroutine has no current task, so ``asyncio.timeout`` raises there. Code
+that runs in a request uses ``asyncio.wait_for`` or waits first.
 """
 
 from __future__ import annotations
@@ -16,41 +18,41 @@ from typing import Any, TypeVar
 
 R = TypeVar("R")
 
-_NOTHING = object()
+_HANDED_OVER = object()  # the task has received ``awaited``
 
 
 def begun(
     loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, R]
 ) -> R | asyncio.Task[R]:
-    """What the coroutine returned, or the task that goes on with it."""
+    """Return the result of the coroutine, or a task that continues it after its first wait."""
     context = copy_context()
     try:
-        waits_for = context.run(coroutine.send, None)
+        awaited = context.run(coroutine.send, None)
     except StopIteration as ended:
         result: R = ended.value
         return result
-    return loop.create_task(_Rest(coroutine, waits_for), context=context)
+    return loop.create_task(_StartedCoroutine(coroutine, awaited), context=context)
 
 
-class _Rest(Coroutine[Any, Any, R]):
-    """A coroutine that has been run up to its first wait."""
+class _StartedCoroutine(Coroutine[Any, Any, R]):
+    """A coroutine that has run up to its first wait. ``awaited`` is what it waits for."""
 
-    def __init__(self, coroutine: Coroutine[Any, Any, R], waits_for: Any) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, R], awaited: Any) -> None:
         self._coroutine = coroutine
-        self._waits_for = waits_for
+        self._awaited = awaited
 
     def send(self, value: Any) -> Any:
-        if self._waits_for is _NOTHING:
+        if self._awaited is _HANDED_OVER:
             return self._coroutine.send(value)
-        waits_for, self._waits_for = self._waits_for, _NOTHING
-        return waits_for
+        awaited, self._awaited = self._awaited, _HANDED_OVER
+        return awaited
 
     def throw(self, *error: Any) -> Any:
-        self._waits_for = _NOTHING
+        self._awaited = _HANDED_OVER
         return self._coroutine.throw(*error)
 
     def close(self) -> None:
         self._coroutine.close()
 
     def __await__(self) -> Generator[Any, Any, R]:
-        raise NotImplementedError("only a task runs this")
+        raise NotImplementedError("only a task may run this coroutine")

@@ -1,7 +1,7 @@
 """JSON patch (RFC 6902).
 
-A patch that cannot be read is a BadRequest; one that does not fit the object (a missing path, a
-failed test) is Invalid, which is what controllers that use ``test`` as a precondition expect.
+A malformed patch is a BadRequest. A patch that does not match the object (a missing path, a failed
+test) is Invalid, which controllers that use ``test`` as a precondition expect.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Pointer = list[str]
 
 
 def apply_json_patch(target: JsonObject, operations: Any) -> Any:
-    """A new document; the target stays as it is."""
+    """Apply the operations and return a new document. The target is not changed."""
     if not isinstance(operations, list):
         raise BadRequest(f"a JSON patch must be an array, not {json_type(operations)}")
     if len(operations) > OPERATIONS_MAX:
@@ -51,8 +51,11 @@ def _carry_out(session: _Session, operation: Any) -> None:
 
 
 class _Session:
-    """A document between two operations. What no operation changes is shared with the target, and
-    with the patch: objects and lists are copied when something in them changes, once each."""
+    """The document while a patch is applied.
+
+    It shares unchanged values with the target and the patch. An object or list is copied before its
+    first change.
+    """
 
     def __init__(self, document: Any) -> None:
         self.document = document
@@ -60,7 +63,7 @@ class _Session:
         self._transferred_values = 0
         self._pointer_parts = 0
         self._shifted_items = 0
-        self._ours: dict[int, JsonObject | list[Any]] = {}  # by address; kept, so that none is new
+        self._ours: dict[int, JsonObject | list[Any]] = {}  # our copies by id()
 
     def parse_pointer(self, operation: JsonObject, field: str) -> Pointer:
         """Return the parts of a pointer. Count them before the split, which takes memory for each,
@@ -120,7 +123,7 @@ class _Session:
             raise Invalid(f"testing value {_render_pointer(path)} failed")
 
     def _copied(self, source: Pointer) -> Any:
-        """Limit the bytes: a short patch must not make a huge document."""
+        """Return a copy. Its bytes count, so that a short patch cannot create a huge object."""
         value = self._read(source)
         self._count_values(value)
         body = encode(value)
@@ -141,7 +144,7 @@ class _Session:
             )
 
     def _add(self, path: Pointer, value: Any) -> None:
-        # Repeated copies and moves could nest deeper than any document that comes in.
+        # Repeated copies and moves could exceed the depth limit of request bodies.
         check_depth(value, DEPTH_MAX - len(path))
         if not path:
             self.document = value
@@ -183,7 +186,7 @@ class _Session:
         return found
 
     def _parent(self, path: Pointer) -> tuple[JsonObject | list[Any], str]:
-        """What holds the end of a path, and how that is called in there; ours to change."""
+        """Return our copy of the container of a path's last part, and that part."""
         parent = self.document = self._own(self.document)
         for step in path[:-1]:
             key = _key(parent, step, path)
@@ -213,7 +216,7 @@ _OPERATIONS: dict[str, Callable[[_Session, JsonObject, Pointer], None]] = {
 
 
 def _key(holder: Any, step: str, path: Pointer) -> Any:
-    """Under what an object or a list holds the next part of a path."""
+    """Return the key or index of the next part of a path in an object or list."""
     if isinstance(holder, dict) and step in holder:
         return step
     if isinstance(holder, list):
@@ -243,8 +246,7 @@ def _missing(path: Pointer) -> Invalid:
 
 
 def _render_pointer(path: Pointer) -> str:
-    """Return a pointer as text, shorten for an error message. Parts that it would not show are
-    not read."""
+    """Return a pointer as text, shortened for an error message."""
     text = ""
     for part in path:
         text += "/" + part[:_RENDERED_LENGTH_MAX].replace("~", "~0").replace("/", "~1")
@@ -254,7 +256,7 @@ def _render_pointer(path: Pointer) -> str:
 
 
 def _equal(left: Any, right: Any) -> bool:
-    """Equal as JSON values: 1 and 1.0 are, 1 and true are not."""
+    """Return True if both are equal JSON values: 1 equals 1.0, but not true."""
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
     if isinstance(left, dict) and isinstance(right, dict):
