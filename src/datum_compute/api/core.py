@@ -266,16 +266,16 @@ LEASE = KindInfo(
 # The embedded server does not serve pods. ``drivers/pods/pod_spec.py`` writes pods as plain JSON.
 
 
-class Waiting(ApiStruct, frozen=True, kw_only=True):
+class ContainerStateWaiting(ApiStruct, frozen=True, kw_only=True):
     reason: str = ""
     message: str = ""
 
 
-class Running(ApiStruct, frozen=True, kw_only=True):
+class ContainerStateRunning(ApiStruct, frozen=True, kw_only=True):
     started_at: str | None = None
 
 
-class Terminated(ApiStruct, frozen=True, kw_only=True):
+class ContainerStateTerminated(ApiStruct, frozen=True, kw_only=True):
     exit_code: int = 0
     reason: str = ""
     message: str = ""
@@ -286,9 +286,9 @@ class Terminated(ApiStruct, frozen=True, kw_only=True):
 class ContainerState(ApiStruct, frozen=True, kw_only=True):
     """State of a container. At most one field is set."""
 
-    waiting: Waiting | None = None
-    running: Running | None = None
-    terminated: Terminated | None = None
+    waiting: ContainerStateWaiting | None = None
+    running: ContainerStateRunning | None = None
+    terminated: ContainerStateTerminated | None = None
 
 
 class ContainerStatus(ApiStruct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
-"""What a cell knows of the hub it has joined: files of its state directory.
+"""Membership of a cell in a hub: its files, joining, and the renewal of credentials.
 
-``membership.json`` is written last, so a directory that has one holds everything; without it the
-cell has not joined, whatever else is there.
+``membership.json`` is written last. A directory with this file has all the others. Without it the
+cell has not joined.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -41,10 +40,9 @@ from datum_compute.app.state_directory import (
     remembered_port,
     write_private,
 )
-from datum_compute.client.auth.connection import Connection, FileSignIn
+from datum_compute.client.auth.connection import Connection, FileSignIn, OpenTransport
 from datum_compute.client.auth.kubeconfig import build_client
 from datum_compute.client.client import Client
-from datum_compute.client.transport.interface import Transport
 from datum_compute.server.access.authentication import StaticTokens, User
 from datum_compute.server.http.listen import HOST, bind_listener
 
@@ -52,8 +50,11 @@ MEMBERSHIP = "membership.json"
 
 
 class Membership(ApiStruct, frozen=True, kw_only=True):
-    """``hub`` is the address of the process that serves the hub and the projects; ``endpoint`` that
-    under which the hub reaches this cell."""
+    """The hub that a cell has joined.
+
+    ``hub`` is the address of the server of the hub and the projects. ``endpoint`` is the address at
+    which the hub connects to the cell.
+    """
 
     cell: str
     city: str
@@ -79,11 +80,11 @@ class MembershipFiles:
 
     @property
     def authority(self) -> Path:
-        """Of the hub."""
+        """The certificate authority of the hub."""
         return self.state / "hub-ca.crt"
 
     def read(self) -> Membership | None:
-        """None if the cell has not joined."""
+        """Return the membership, or None if the cell has not joined."""
         path = self.state / MEMBERSHIP
         try:
             return decode_as(path.read_bytes(), Membership)
@@ -98,8 +99,10 @@ class MembershipFiles:
         write_private(self.state / MEMBERSHIP, encode(membership))
 
     def connection(self, membership: Membership, plane: PlaneName) -> Connection:
-        """To a plane of the hub's process, as this cell; the certificate is read again as it is
-        renewed."""
+        """Return a connection to a plane of the hub's server, with the certificate of the cell.
+
+        The connection reads the certificate again after a renewal.
+        """
         return Connection(
             server=membership.hub,
             path_prefix=path_prefix(plane),
@@ -109,17 +112,17 @@ class MembershipFiles:
         )
 
 
-# --- A machine becomes a cell: its keys are made, the hub is asked with a join token, and what it
-# answers is kept. Asked again after a lost answer it shows the same key, and gets the same again.
-
-
-OpenTransport = Callable[[Connection], AbstractAsyncContextManager[Transport]]
+# --- Joining: create a key, request a certificate with a join token, and store the response
+# A retry after a lost response sends the same key, and receives the same response.
 
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """``advertise`` is the host under which the hub reaches the cell; ``port`` 0 is the one last
-    used, or any free one. Without ``authority`` the machine's authorities are trusted."""
+    """The parameters of ``join``.
+
+    ``advertise`` is the host at which the hub connects to the cell. ``port`` 0 selects the port of
+    the last run, or a free one. Without ``authority``, the authorities of the system are trusted.
+    """
 
     state_dir: Path
     cell: str
@@ -161,8 +164,8 @@ async def join(joining: Joining, open_transport: OpenTransport, now: datetime) -
         ca_pem=joining.authority,
     )
     async with open_transport(connection) as transport:
-        answer = await _asked(build_client(connection, transport), spec)
-    files.write(membership, answer.certificate, answer.authority)
+        issued = await _request_credentials(build_client(connection, transport), spec)
+    files.write(membership, issued.certificate, issued.authority)
     return membership
 
 
@@ -173,19 +176,21 @@ async def renew(
     hub_token: str = "",
     endpoint: str = "",
 ) -> None:
-    """A new certificate for the key that the cell has; and for the hub the token by which and the
-    address at which it reaches the cell from now on, if there is another."""
+    """Request a new certificate for the key of the cell.
+
+    ``hub_token`` and ``endpoint`` replace the token and the address that the hub uses for the cell.
+    """
     request = signing_request(files.key, cell_user_of(membership.cell))
     spec = CellJoinSpec(
         cell=membership.cell, request=request, hub_token=hub_token, endpoint=endpoint
     )
-    answer = await _asked(hub, spec)
-    files.write(membership, answer.certificate, answer.authority)
+    issued = await _request_credentials(hub, spec)
+    files.write(membership, issued.certificate, issued.authority)
 
 
-async def _asked(hub: Client, spec: CellJoinSpec) -> CellJoinStatus:
-    answered = await hub.create(CELL_JOIN, CellJoin(metadata=ObjectMeta(), spec=spec))
-    return answered.status
+async def _request_credentials(hub: Client, spec: CellJoinSpec) -> CellJoinStatus:
+    created = await hub.create(CELL_JOIN, CellJoin(metadata=ObjectMeta(), spec=spec))
+    return created.status
 
 
 def _endpoint(joining: Joining) -> str:
@@ -198,9 +203,8 @@ def _endpoint(joining: Joining) -> str:
     return f"https://{host}:{port}{path_prefix(cell_plane(joining.cell))}"
 
 
-# --- The bearer token by which the hub reaches this cell, changed whenever the cell renews its own
-# credential.
-#
+# --- The bearer token of the hub on this cell, which is replaced whenever the cell renews its
+# certificate
 # The cell stores and accepts a new token before it sends the token to the hub. It accepts the old
 # token until GRACE_S after the hub has received the new one. A lost response or a crash therefore
 # does not lock out the hub: a retry sends the same new token.
@@ -212,14 +216,14 @@ GRACE_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class HubToken:
-    """``path`` is the file with the tokens of the cell."""
+    """Replaces the token of the hub in the token file of the cell (``path``)."""
 
     path: Path
     plane: PlaneName
     authenticator: StaticTokens
 
     def begin(self) -> str:
-        """The token that the hub is to get."""
+        """Create and accept a new token, and return it for the hub."""
         tokens = read_tokens(self.path)
         if NEXT_HUB_TOKEN not in tokens:
             tokens[NEXT_HUB_TOKEN] = new_token()
@@ -229,8 +233,10 @@ class HubToken:
         return found
 
     def settle(self) -> str:
-        """The hub has it. Answers the old one, which is good until it is dismissed, or until the
-        process ends."""
+        """Store the new token after the hub has received it. Return the old one.
+
+        The old token stays valid until ``dismiss``, or until the process ends.
+        """
         tokens = read_tokens(self.path)
         old, tokens[HUB_TOKEN] = tokens[HUB_TOKEN], tokens.pop(NEXT_HUB_TOKEN)
         write_private(self.path, encode(tokens))
@@ -240,15 +246,15 @@ class HubToken:
         self.authenticator.remove(token)
 
 
-# --- Keeps both credentials of a membership fresh. The certificate of the cell is renewed when a
-# third of its time is left, so that a hub may be away for long before a cell is locked out; with it
-# the
-# hub gets a new token for the cell. A certificate that has ended takes a new join token.
+# --- Renewal of both credentials of a membership
+# The certificate of the cell is renewed when a third of its lifetime is left, so that a long outage
+# of the hub does not lock out the cell. The hub then receives a new token for the cell. After the
+# certificate has expired, the cell needs a new join token.
 
 
-LEFT = 1 / 3
-LOOK_AT_MOST_S = 3600.0
-AGAIN_S = 30.0
+REMAINING_LIFETIME = 1 / 3  # at which a certificate is renewed
+CHECK_INTERVAL_MAX_S = 3600.0
+RETRY_S = 30.0
 
 _log = logging.getLogger(__name__)
 
@@ -263,7 +269,7 @@ async def keep_renewed(
     while True:
         wait_s = due_in_s(files.certificate.read_bytes(), unix_s())
         if wait_s > 0:
-            await asyncio.sleep(min(wait_s, LOOK_AT_MOST_S))
+            await asyncio.sleep(min(wait_s, CHECK_INTERVAL_MAX_S))
             continue
         try:
             await renew(hub, files, membership, token.begin())
@@ -275,7 +281,7 @@ async def keep_renewed(
         except (ApiError, Unreachable) as error:
             advice = "; it has ended: join again with a new token" if over(files, unix_s()) else ""
             _log.warning("the certificate of this cell cannot be renewed: %s%s", error, advice)
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(RETRY_S)
 
 
 def over(files: MembershipFiles, now_s: float) -> bool:
@@ -283,7 +289,7 @@ def over(files: MembershipFiles, now_s: float) -> bool:
 
 
 def due_in_s(certificate_pem: bytes, now_s: float) -> float:
-    """How long until it should be renewed; not positive when that is now."""
+    """Return the seconds until the certificate should be renewed. Negative if that has passed."""
     since, until = validity(certificate_pem)
-    due = until - max(until - since - BACKDATED, timedelta()) * LEFT
+    due = until - max(until - since - BACKDATED, timedelta()) * REMAINING_LIFETIME
     return (due - datetime.fromtimestamp(now_s, UTC)).total_seconds()

@@ -12,7 +12,7 @@ import binascii
 import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Collection
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
 from random import Random
 from typing import Generic, Protocol, TypeVar
@@ -34,11 +34,10 @@ from datum_compute.api.planes import (
     member_name,
     project_plane,
 )
-from datum_compute.client.auth.connection import Connection
+from datum_compute.client.auth.connection import Connection, OpenTransport
 from datum_compute.client.auth.kubeconfig import build_client
 from datum_compute.client.client import Client
 from datum_compute.client.responses import ListResult
-from datum_compute.client.transport.interface import Transport
 from datum_compute.client.watch import Watched, follow
 from datum_compute.gateway.cells import CellEndpoints, RemoteCell
 from datum_compute.planes.planes import project_label_scope
@@ -49,8 +48,6 @@ T = TypeVar("T", bound=ApiObject)
 RETRY_S = 5.0
 
 _log = logging.getLogger(__name__)
-
-TransportOpener = Callable[[Connection], AbstractAsyncContextManager[Transport]]
 
 
 class ObservedObjects(Generic[T]):
@@ -111,7 +108,7 @@ class GatewayConnector:
     """Adds connected cells to the gateway of this process."""
 
     endpoints: CellEndpoints
-    open_transport: TransportOpener
+    open_transport: OpenTransport
 
     async def connect(
         self, plane: PlaneName, connection: Connection, opened: AsyncExitStack
@@ -191,7 +188,7 @@ class CellConnector:
         self,
         hub: Client,
         target: CellTarget,
-        open_transport: TransportOpener,
+        open_transport: OpenTransport,
         random: Random,
         connection_of: Callable[[Cluster, Secret | None], Connection | None] = connection_to,
     ) -> None:

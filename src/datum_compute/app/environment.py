@@ -33,13 +33,13 @@ def _new_uid() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What the platform may not make up itself; a simulation brings its own."""
+    """The clock, the ids and the randomness of one process."""
 
     unix_s: Callable[[], float]
     new_uid: Callable[[], str]
     new_suffix: Callable[[], str]
     random: random.Random
-    # Only durations of it mean something; it counts on while the machine sleeps.
+    # Monotonic, and continues while the machine is suspended.
     elapsed_s: Callable[[], float] = _elapsed_s
     # Measures how long requests occupy the event loop. With the default no request waits.
     work_s: Callable[[], float] = stopped_clock

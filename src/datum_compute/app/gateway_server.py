@@ -27,14 +27,13 @@ from datum_compute.app.cluster_members import (
     CellTarget,
     GatewayConnector,
     NoControllers,
-    TransportOpener,
     gateway_connection_to,
 )
 from datum_compute.app.environment import Ports
 from datum_compute.app.listener import PortHandler, open_tls_port
 from datum_compute.app.pod_client import PodAccessClient
 from datum_compute.app.settings.settings import ManagerSettings
-from datum_compute.client.auth.connection import Connection
+from datum_compute.client.auth.connection import Connection, OpenTransport
 from datum_compute.client.auth.kubeconfig import build_client
 from datum_compute.client.client import Client
 from datum_compute.client.transport.interface import Transport
@@ -76,7 +75,7 @@ class GatewayDependencies:
 
     planes: Collection[PlaneName]
     connection_of: Callable[[PlaneName], Connection]
-    open_transport: TransportOpener
+    open_transport: OpenTransport
     stack: AsyncExitStack
     ports: Ports
 

@@ -7,12 +7,14 @@ obtains and renews them. Every repr omits secrets.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from datum_compute.client.auth.kubeconfig_files import KubeconfigError
+from datum_compute.client.transport.interface import Transport
 from datum_compute.client.transport.tls import Certificate
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
@@ -86,6 +88,9 @@ class Connection:
     proxy: str = field(default="", repr=False)  # may hold a password
     tls_server_name: str = ""
     read_s: float = 0.0  # read timeout; 0: the default
+
+
+OpenTransport = Callable[[Connection], AbstractAsyncContextManager[Transport]]
 
 
 def checked_token(text: str, source: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 
-from datum_compute.api.core import ContainerStatus, Pod, Terminated
+from datum_compute.api.core import ContainerStateTerminated, ContainerStatus, Pod
 from datum_compute.api.gateway import ExecRequest, GatewayReason, gateway_not_found
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.quantity import mebibytes, millicores
@@ -212,7 +212,9 @@ def crash_reports_of(pod: Pod) -> list[CrashReport]:
     return sorted(reports, key=lambda report: report.ended_at)
 
 
-def _crash_report(pod: Pod, status: ContainerStatus, ended: Terminated) -> CrashReport:
+def _crash_report(
+    pod: Pod, status: ContainerStatus, ended: ContainerStateTerminated
+) -> CrashReport:
     return CrashReport(
         ended_at=ended.finished_at or "",
         message=exit_message(status.name, ended),

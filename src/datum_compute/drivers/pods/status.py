@@ -12,7 +12,13 @@ from collections.abc import Iterator
 
 from datum_compute.api.compute.instance import ImageRecord
 from datum_compute.api.conditions import Reason
-from datum_compute.api.core import ContainerStatus, Pod, PodCondition, Terminated, Waiting
+from datum_compute.api.core import (
+    ContainerStateTerminated,
+    ContainerStateWaiting,
+    ContainerStatus,
+    Pod,
+    PodCondition,
+)
 from datum_compute.api.meta.timestamps import unix_time
 from datum_compute.drivers.container_defaults import render_closed_port
 from datum_compute.drivers.driver import MachineState
@@ -107,7 +113,7 @@ def _problems(pod: Pod, now_s: float) -> Iterator[MachineState]:
 
 
 def _waiting_problem(
-    name: str, image: str, reason: Reason, waiting: Waiting, *, restarts: int
+    name: str, image: str, reason: Reason, waiting: ContainerStateWaiting, *, restarts: int
 ) -> MachineState:
     container = f"container {name}"
     if reason == Reason.IMAGE_UNAVAILABLE:
@@ -118,7 +124,9 @@ def _waiting_problem(
     return MachineState("Failed", reason, message, restarts=restarts)
 
 
-def _last_exit(status: ContainerStatus, now_s: float, *, is_probed: bool) -> Terminated | None:
+def _last_exit(
+    status: ContainerStatus, now_s: float, *, is_probed: bool
+) -> ContainerStateTerminated | None:
     """Return the last exit of a container that is down, or restarted and not proven yet."""
     last = status.last_state.terminated
     if status.state.terminated is not None:
@@ -131,7 +139,9 @@ def _last_exit(status: ContainerStatus, now_s: float, *, is_probed: bool) -> Ter
     return None
 
 
-def _crashed_state(pod: Pod, status: ContainerStatus, ended: Terminated) -> MachineState:
+def _crashed_state(
+    pod: Pod, status: ContainerStatus, ended: ContainerStateTerminated
+) -> MachineState:
     was_not_started = ended.reason in _START_FAILURES
     lines = [] if was_not_started else ended.message.splitlines()[-_LINES_MAX:]
     return MachineState(
@@ -145,7 +155,7 @@ def _crashed_state(pod: Pod, status: ContainerStatus, ended: Terminated) -> Mach
     )
 
 
-def exit_message(name: str, ended: Terminated) -> str:
+def exit_message(name: str, ended: ContainerStateTerminated) -> str:
     if ended.reason in _START_FAILURES:
         return f"container {name} cannot be started: {ended.message or ended.reason}"
     if ended.reason == "OOMKilled":
