@@ -321,7 +321,7 @@ def test_a_service_that_is_retired_is_unavailable() -> None:
         await request_access(running, PLANE)
         await run_web(running)
         platform = running.client(PLATFORM)
-        with pytest.raises(Invalid, match="one step forward"):
+        with pytest.raises(Invalid, match="one step at a time"):
             await platform.patch(SERVICE, COMPUTE, {"spec": {"phase": "Retired"}})
         await platform.patch(SERVICE, COMPUTE, {"spec": {"phase": "Deprecated"}})
         await asyncio.sleep(30)

@@ -94,8 +94,10 @@ def phase_order_rule(
         before, now = phase_of(old), phase_of(new)
         following = phases[phases.index(before) + 1 :][:1]
         if now != before and now not in following:
-            possible = f"{before} or {following[0]}" if following else f"{before}, which is the end"
-            why = f"the phase goes one step forward at a time; from {before} it can be {possible}"
+            if following:
+                why = f"the phase advances one step at a time: {following[0]} follows {before}"
+            else:
+                why = f"the phase cannot change any more: {before} is the last one"
             yield Cause(field, "FieldValueInvalid", f'Invalid value: "{now}": {why}')
 
     return rule

@@ -63,7 +63,7 @@ def test_a_new_service_can_have_any_phase() -> None:
 
 def test_the_error_names_the_last_phase() -> None:
     (cause,) = causes(SERVICE, a_service("Draft"), a_service("Retired"))
-    assert "from Retired it can be Retired, which is the end" in cause.message
+    assert "Retired is the last one" in cause.message
 
 
 def test_a_new_instance_type_is_active() -> None:

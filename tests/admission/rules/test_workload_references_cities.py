@@ -61,7 +61,7 @@ def test_a_city_without_a_similar_name_is_refused_with_the_list() -> None:
 
 def test_without_locations_the_error_refers_to_an_operator() -> None:
     (cause,) = found(in_cities(("DFW",)), None, "")
-    assert "an operator gives it some" in cause.message
+    assert "ask an operator to add a LocationBinding" in cause.message
 
 
 @pytest.mark.parametrize("after", [in_cities(("GONE",)), in_cities((), ("DFW", "GONE"))])

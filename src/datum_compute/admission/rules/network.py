@@ -85,8 +85,8 @@ def check_networks_not_deleted(write: Write, answers: Answers) -> Iterable[Cause
         if network in terminating:
             why = (
                 f'network "{network.name}" in the namespace "{network.namespace}" is being deleted '
-                f"since {terminating[network]} and takes no new workloads; name another, or wait "
-                "until it is gone and made again"
+                f"since {terminating[network]} and accepts no new workloads; use another one, or "
+                "wait until it is deleted and create it again"
             )
             yield Cause(field, "FieldValueForbidden", f"Forbidden: {why}")
 

@@ -57,11 +57,8 @@ def check_service_offered(write: Write, answers: Answers) -> Iterable[Cause]:
         if service["spec"].get("phase") == PUBLISHED
     )
     if name not in offered:
-        why = (
-            f"the platform does not offer it; {suggest_names(name, offered)}"
-            if offered
-            else "none is"
-        )
+        hint = suggest_names(name, offered) if offered else "it offers no service"
+        why = f"the platform does not offer it; {hint}"
         message = f'Unsupported value: "{name}": {why}'
         yield Cause("spec.serviceRef.name", "FieldValueNotSupported", message)
 

@@ -23,13 +23,13 @@ from datum_compute.api.schema.report import STEPS_MAX, CheckBudget, shown
 from datum_compute.api.schema.validate import Compiler, Report
 
 _TYPES = ("object", "array", "string", "integer", "number", "boolean")
-_BEYOND = 2.0**63  # the first that is too large, which is what the largest is as a float
+_INT64_LIMIT = 2.0**63  # the smallest float above all 64-bit integers
 _LIST_TYPE, _LIST_KEYS = "x-kubernetes-list-type", "x-kubernetes-list-map-keys"
 _MAP_TYPE = "x-kubernetes-map-type"
 _CEL = "x-kubernetes-validations"
 
 _NUMBER, _COUNT, _TEXT, _FLAG, _LIST = (int, float), (int,), (str,), (bool,), (list,)
-_ANYTHING: tuple[type, ...] = (object,)
+_ANY_TYPE: tuple[type, ...] = (object,)
 _KEYWORDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("type", "description", "title", "format", "pattern"), _TEXT),
     **dict.fromkeys(("minimum", "maximum", "multipleOf"), _NUMBER),
@@ -41,16 +41,16 @@ _KEYWORDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys((_LIST_TYPE, _MAP_TYPE), _TEXT),
     **dict.fromkeys(("properties", "items", "not", "externalDocs"), (dict,)),
     "additionalProperties": (dict, bool),
-    **dict.fromkeys(("default", "example"), _ANYTHING),
+    **dict.fromkeys(("default", "example"), _ANY_TYPE),
 }
-_REFUSED = {
+_UNSUPPORTED_KEYWORDS = {
     "$ref": "references are not supported; write the schema out",
     "definitions": "references are not supported; write the schema out",
     "dependencies": "is not part of a structural schema",
     "patternProperties": "is not part of a structural schema; use additionalProperties",
     "additionalItems": "is not part of a structural schema",
     "id": "is not part of a structural schema",
-    _CEL: "validation rules (CEL) are not supported yet; remove them, or say the same with "
+    _CEL: "validation rules (CEL) are not supported yet; remove them, or express them with "
     "pattern, enum, minimum, maximum, oneOf or not",
 }
 NODES_MAX = 10_000  # in all versions of a definition
@@ -61,7 +61,14 @@ COSTLY_CHARACTER_STEPS = 100
 _SCALARS = frozenset({"string", "integer", "number", "boolean"})
 _PLAIN_SCALAR_KEYWORDS = frozenset({"type", "description"})
 _BRANCHES = ("allOf", "anyOf", "oneOf")
-_ONLY_OUTSIDE = ("description", "title", "default", "nullable", "additionalProperties", PRESERVE)
+_FORBIDDEN_IN_BRANCHES = (
+    "description",
+    "title",
+    "default",
+    "nullable",
+    "additionalProperties",
+    PRESERVE,
+)
 
 
 @dataclass(slots=True)
@@ -155,17 +162,17 @@ def _find_problems(schema: JsonObject, path: str, budget: SchemaBudget, found: l
     """Add the problems of a node and of the nodes below it to ``found``."""
     if _is_plain_scalar(schema) or len(found) > PROBLEMS_MAX:
         return
-    shape = _keyword_problems(schema, path)
-    if shape:
-        found += shape
+    keyword_problems = _keyword_problems(schema, path)
+    if keyword_problems:
+        found += keyword_problems
         return
     found += _type_problems(schema, path)
     found += _list_problems(schema, path)
     found += _value_problems(schema, path, budget)
     for name, inner in _children(schema):
         _find_problems(inner, f"{path}.{name}", budget, found)
-    for name, inner in _junctions(schema):
-        _find_junction_problems(inner, schema, f"{path}.{name}", budget, found)
+    for name, inner in _branches(schema):
+        _find_branch_problems(inner, schema, f"{path}.{name}", budget, found)
 
 
 def _is_plain_scalar(schema: JsonObject) -> bool:
@@ -183,25 +190,25 @@ def _keyword_problems(schema: JsonObject, path: str) -> list[Cause]:
     found: list[Cause] = []
     for keyword, value in schema.items():
         expected = _KEYWORDS.get(keyword, ())
-        if type(value) not in expected and expected is not _ANYTHING:
+        if type(value) not in expected and expected is not _ANY_TYPE:
             found.append(_keyword_problem(keyword, value, f"{path}.{keyword}"))
     for keyword in _BRANCHES:
         if keyword in schema:
-            for index, inner in enumerate(_list_of(schema, keyword)):
+            for index, inner in enumerate(_list_value(schema, keyword)):
                 if not isinstance(inner, dict):
                     found.append(_invalid(f"{path}.{keyword}[{index}]", inner, "must be a schema"))
-    if _is_map(schema):
+    if _has_properties(schema):
         for name, inner in schema["properties"].items():
             if not isinstance(inner, dict):
                 found.append(_invalid(f"{path}.properties[{name}]", inner, "must be a schema"))
-    if any(not isinstance(name, str) for name in _list_of(schema, "required")):
+    if any(not isinstance(name, str) for name in _list_value(schema, "required")):
         found.append(_invalid(f"{path}.required", schema["required"], "must be a list of names"))
     return found[:PROBLEMS_MAX]
 
 
 def _keyword_problem(keyword: str, value: Any, where: str) -> Cause:
-    if keyword in _REFUSED:
-        return _forbidden(where, _REFUSED[keyword])
+    if keyword in _UNSUPPORTED_KEYWORDS:
+        return _forbidden(where, _UNSUPPORTED_KEYWORDS[keyword])
     if keyword not in _KEYWORDS:
         return _forbidden(where, "is not a keyword of a structural schema; remove it")
     return _invalid(where, value, "has a value of the wrong type")
@@ -217,9 +224,13 @@ def _type_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
     elif found is not None and found not in _TYPES:
         yield _unsupported(f"{path}.type", found, _TYPES)
     if "properties" in schema and "additionalProperties" in schema:
-        yield _forbidden(f"{path}.additionalProperties", "excludes properties; use one of them")
+        yield _forbidden(
+            f"{path}.additionalProperties", "cannot be combined with properties; use one of them"
+        )
     if schema.get("additionalProperties") is False:
-        yield _forbidden(f"{path}.additionalProperties", "must not be false; unknown fields go")
+        yield _forbidden(
+            f"{path}.additionalProperties", "must not be false; unknown fields are pruned"
+        )
     if found == "array" and "items" not in schema:
         yield _required(f"{path}.items", "must be specified for arrays")
     if found not in (None, "object") and ("properties" in schema or schema.get(PRESERVE)):
@@ -263,11 +274,11 @@ def _value_problems(schema: JsonObject, path: str, budget: SchemaBudget) -> Iter
     if "enum" in schema and not schema["enum"]:
         yield _required(f"{path}.enum", "must list at least one value")
     if schema.get("type") == "integer":
-        for word in ("minimum", "maximum"):
-            limit = schema.get(word)
-            if isinstance(limit, int) and not -_BEYOND <= float(limit) < _BEYOND:
-                why = "is read as a float, and as one it is no integer of 64 bits"
-                yield _invalid(f"{path}.{word}", limit, why)
+        for keyword in ("minimum", "maximum"):
+            limit = schema.get(keyword)
+            if isinstance(limit, int) and not -_INT64_LIMIT <= float(limit) < _INT64_LIMIT:
+                why = "does not fit into a 64-bit integer when it is read as a float"
+                yield _invalid(f"{path}.{keyword}", limit, why)
     if schema.get("multipleOf") is not None and schema["multipleOf"] <= 0:
         yield _invalid(f"{path}.multipleOf", schema["multipleOf"], "must be greater than 0")
 
@@ -290,17 +301,17 @@ def _pattern_problems(schema: JsonObject, path: str, budget: SchemaBudget) -> It
         yield _invalid(f"{path}.pattern", pattern, why)
 
 
-def _find_junction_problems(
+def _find_branch_problems(
     schema: JsonObject, outer: JsonObject, path: str, budget: SchemaBudget, found: list[Cause]
 ) -> None:
     """Add the problems of a branch. It may only restrict fields that ``outer`` describes."""
     if len(found) > PROBLEMS_MAX:
         return
-    shape = _keyword_problems(schema, path)
-    if shape:
-        found += shape
+    keyword_problems = _keyword_problems(schema, path)
+    if keyword_problems:
+        found += keyword_problems
         return
-    for keyword in _ONLY_OUTSIDE:
+    for keyword in _FORBIDDEN_IN_BRANCHES:
         if keyword in schema:
             why = "belongs outside allOf, anyOf, oneOf and not"
             found.append(_forbidden(f"{path}.{keyword}", why))
@@ -311,15 +322,15 @@ def _find_junction_problems(
     for name, inner in schema.get("properties", {}).items():
         where = f"{path}.properties[{name}]"
         if name in described:
-            _find_junction_problems(inner, described[name], where, budget, found)
+            _find_branch_problems(inner, described[name], where, budget, found)
         elif not outer.get(PRESERVE):
-            why = "is not described by the schema outside; describe it there"
+            why = "is not described outside of allOf, anyOf, oneOf and not; describe it there"
             found.append(_required(where, why))
     if "items" in schema:
         items = outer.get("items", {})
-        _find_junction_problems(schema["items"], items, f"{path}.items", budget, found)
-    for name, inner in _junctions(schema):
-        _find_junction_problems(inner, outer, f"{path}.{name}", budget, found)
+        _find_branch_problems(schema["items"], items, f"{path}.items", budget, found)
+    for name, inner in _branches(schema):
+        _find_branch_problems(inner, outer, f"{path}.{name}", budget, found)
 
 
 def _default_problems(schema: JsonObject, path: str, budget: SchemaBudget) -> Iterator[Cause]:
@@ -347,12 +358,12 @@ def _default_problems(schema: JsonObject, path: str, budget: SchemaBudget) -> It
 
 
 def _nodes_with_default(schema: JsonObject, path: str) -> Iterator[tuple[str, JsonObject]]:
-    left = [(path, schema)]
-    while left:
-        where, node = left.pop()
+    remaining = [(path, schema)]
+    while remaining:
+        where, node = remaining.pop()
         if "default" in node:
             yield where, node
-        left += [(f"{where}.{name}", inner) for name, inner in _children(node)]
+        remaining += [(f"{where}.{name}", inner) for name, inner in _children(node)]
 
 
 def _children(schema: JsonObject) -> Iterator[tuple[str, JsonObject]]:
@@ -363,7 +374,7 @@ def _children(schema: JsonObject) -> Iterator[tuple[str, JsonObject]]:
             yield keyword, schema[keyword]
 
 
-def _junctions(schema: JsonObject) -> Iterator[tuple[str, JsonObject]]:
+def _branches(schema: JsonObject) -> Iterator[tuple[str, JsonObject]]:
     for keyword in ("allOf", "anyOf", "oneOf"):
         for index, inner in enumerate(schema.get(keyword, ())):
             yield f"{keyword}[{index}]", inner
@@ -371,12 +382,12 @@ def _junctions(schema: JsonObject) -> Iterator[tuple[str, JsonObject]]:
         yield "not", schema["not"]
 
 
-def _list_of(schema: JsonObject, keyword: str) -> Iterable[Any]:
+def _list_value(schema: JsonObject, keyword: str) -> Iterable[Any]:
     found = schema.get(keyword)
     return found if isinstance(found, list) else ()
 
 
-def _is_map(schema: JsonObject) -> bool:
+def _has_properties(schema: JsonObject) -> bool:
     return isinstance(schema.get("properties"), dict)
 
 

@@ -157,7 +157,7 @@ def _describe_kept(reference: ReferenceAccess) -> str:
 
 
 LOCATIONS = ListQuery(LOCATION_BINDING)
-_NO_LOCATIONS = "the project has no locations yet; an operator gives it some as LocationBindings"
+_NO_LOCATIONS = "the project has no locations yet; ask an operator to add a LocationBinding"
 
 
 def query_locations(write: Write) -> Iterable[ListQuery]:
