@@ -145,8 +145,7 @@ async def reconcile_cluster_removal(context: Context, key: Key) -> Outcome:
     found = CellObjects(
         works=hub.read(WORK).in_namespace(execution_namespace(cell)),
         bindings=frozenset(
-            binding.metadata.uid
-            for binding in (*hub.read(BINDING).all(), *hub.read(CLUSTER_BINDING).all())
+            (*hub.read(BINDING).uids().values(), *hub.read(CLUSTER_BINDING).uids().values())
         ),
         copies=hub.read(INSTANCE).with_label(labels.CELL, cell),
         infrastructure=await _read_infrastructure(hub, cell),

@@ -11,6 +11,7 @@ from typing import Any
 
 from datum_compute.api.kinds import CLUSTER, LOCATION, LOCATION_BINDING
 from datum_compute.api.meta.objects import Ref
+from datum_compute.api.networking.location import LocationBinding
 from datum_compute.api.planes import PLATFORM, PlaneName
 from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import carry_out, for_each_plane
@@ -22,6 +23,7 @@ from datum_compute.planning.platform.locations import (
     plan_location,
     same_availability,
 )
+from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, watches
 from datum_compute.runtime.informer import ObjectChange
@@ -55,17 +57,19 @@ LOCATION_CONTROLLER = Controller(
 
 # --- bindings
 
+BY_LOCATION = "location"
+
 
 async def reconcile_binding(context: Context, key: Key, *, single_cluster: bool) -> Outcome:
     location = context.planes.require(key.plane).read(LOCATION).get(key.ref)
 
     async def report(plane: PlaneName) -> None:
-        for binding in context.planes.require(plane).read(LOCATION_BINDING).all():
-            if binding.spec.location_ref.name == key.ref.name:
-                actions = plan_availability(
-                    plane, binding, location, context.now(), single_cluster=single_cluster
-                )
-                await carry_out(context.planes, Plan(tuple(actions)))
+        bindings = context.planes.require(plane).read(LOCATION_BINDING)
+        for binding in bindings.indexed(BY_LOCATION, key.ref.name):
+            actions = plan_availability(
+                plane, binding, location, context.now(), single_cluster=single_cluster
+            )
+            await carry_out(context.planes, Plan(tuple(actions)))
 
     await for_each_plane(context.planes, ("project",), report)
     return Done()
@@ -73,6 +77,10 @@ async def reconcile_binding(context: Context, key: Key, *, single_cluster: bool)
 
 def to_location(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     yield Key(PLATFORM, Ref("", change.latest.spec.location_ref.name))
+
+
+def _index_location(binding: LocationBinding) -> tuple[str]:
+    return (binding.spec.location_ref.name,)
 
 
 def controller(*, single_cluster: bool) -> Controller[Context]:
@@ -85,6 +93,7 @@ def controller(*, single_cluster: bool) -> Controller[Context]:
         role="platform",
         reconcile=partial(reconcile_binding, single_cluster=single_cluster),
         edges=(for_(LOCATION), watches(LOCATION_BINDING, to_location, on="project")),
+        indexes=(Index(LOCATION_BINDING, BY_LOCATION, _index_location, on="project"),),
         workers=1,
     )
 
