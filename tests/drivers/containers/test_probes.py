@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from datum_compute.api.compute.instance import ContainerPort, HttpGet, Probe, TcpSocket
+from datum_compute.api.compute.instance import ContainerPort, Probe, TcpSocket
 from datum_compute.api.meta.codec import decode
 from datum_compute.drivers.container_defaults import PORT_CHECK
 from datum_compute.drivers.containers import probes
@@ -22,7 +22,6 @@ from datum_compute.drivers.containers.container_spec import (
     container_labels,
     read_plan,
 )
-from datum_compute.drivers.containers.crash_reports import build_crash_report, build_removal_report
 from datum_compute.drivers.containers.engine import Engine
 from datum_compute.drivers.containers.inspection import InspectedContainer
 from datum_compute.drivers.containers.machine import (
@@ -33,7 +32,6 @@ from datum_compute.drivers.containers.machine import (
 from datum_compute.drivers.containers.probes import (
     CONCURRENT_PORT_CHECKS_MAX,
     ProbeCounter,
-    ProbeRunner,
     ProbeTarget,
     check_probe,
 )
@@ -272,45 +270,3 @@ def test_a_probe_counts_periods_before_its_first_success_and_failures_after_it()
     assert counter.add_result(is_good=True) is True
     assert counter.next_pause_s() == 2.0
     assert [counter.add_result(is_good=False) for _ in range(3)] == [None, None, False]
-
-
-async def test_a_crash_report_contains_only_probe_results_from_before_the_exit() -> None:
-    now_s = 1.0
-    has_verdict = asyncio.Event()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal now_s
-        await reader.readuntil(b"\r\n\r\n")
-        now_s += 1.0
-        writer.write(b"HTTP/1.1 503 Service Unavailable\r\n\r\n")
-
-    async def receive(machine: Machine, name: str, is_good: bool, failure: str) -> None:
-        has_verdict.set()
-
-    async with serve_tcp(serve) as port:
-        probe = Probe(http_get=HttpGet(port=port), failure_threshold=1, period_seconds=60)
-        container = ContainerPlan(name="a", image="web:1", readiness=probe)
-        plan = MachinePlan(containers=[container], addresses=[HOST])
-        machine = Machine(
-            "ns/web-0/uid", plan, inspected={"a": InspectedContainer("a", "id", "running", None)}
-        )
-        probing = ProbeRunner(Engine("unused"), receive, receive, lambda: now_s)
-        async with asyncio.TaskGroup() as group:
-            probing.begin(machine, group.create_task)
-            await has_verdict.wait()
-            probing.end(machine)
-    failure = f"GET http://{HOST}:{port}/: 503"
-    assert reported_probes(machine, ended_s=1.5) == {}, "it arrived at 2"
-    assert reported_probes(machine, ended_s=2.5) == {"readiness probe of a": failure}
-
-
-def test_a_crash_report_names_the_template_that_the_machine_ran() -> None:
-    plan = msgspec.structs.replace(a_plan(HTTP), template_hash="h")
-    machine = Machine(ID, plan, record=MachineRecord(container="app", is_down=True, exit_code=1))
-    assert build_crash_report(machine, 1.0).template_hash == "h"
-    assert build_removal_report(machine, None, (), 1.0).template_hash == "h"
-
-
-def reported_probes(machine: Machine, ended_s: float) -> dict[str, str]:
-    machine.record = MachineRecord(container="a", is_down=True, ended_s=ended_s)
-    return build_crash_report(machine, ended_s).probes
