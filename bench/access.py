@@ -24,10 +24,10 @@ BATCH = 1000
 
 
 def measure() -> list[Measurement]:
-    return asyncio.run(_measured())
+    return asyncio.run(_measure_access())
 
 
-async def _measured() -> list[Measurement]:
+async def _measure_access() -> list[Measurement]:
     store = Store(MemoryJournal())
     users = {
         "master": User("root", (MASTERS,), frozenset({PLANE})),
@@ -47,18 +47,20 @@ async def _measured() -> list[Measurement]:
         key = ObjectKey(WORKLOAD.resource, "default", "web")
         await store.put(PLANE, key, 0, lambda _: b'{"metadata":{"name":"web"}}')
         found = [
-            Measurement("decision, first rule", _decisions(server, "workloads"), "checks/s"),
-            Measurement("decision, refused", _decisions(server, "nothing"), "checks/s"),
-            Measurement("get as master", await _gets(server, "master"), "requests/s"),
             Measurement(
-                "get as admin", await _gets(server, "admin"), "requests/s", "get as master"
+                "decision, first rule", _measure_decisions(server, "workloads"), "checks/s"
+            ),
+            Measurement("decision, refused", _measure_decisions(server, "nothing"), "checks/s"),
+            Measurement("get as master", await _measure_gets(server, "master"), "requests/s"),
+            Measurement(
+                "get as admin", await _measure_gets(server, "admin"), "requests/s", "get as master"
             ),
         ]
         running.cancel()
     return found
 
 
-def _decisions(server: ApiServer, plural: str) -> float:
+def _measure_decisions(server: ApiServer, plural: str) -> float:
     user = User(admin_user(PLANE), ("system:authenticated",), frozenset({PLANE}))
     wanted = Attributes("get", WORKLOAD.group, plural, "", "default", "web")
 
@@ -70,7 +72,7 @@ def _decisions(server: ApiServer, plural: str) -> float:
     return rate(step)
 
 
-async def _gets(server: ApiServer, token: str) -> float:
+async def _measure_gets(server: ApiServer, token: str) -> float:
     path = f"{path_prefix(PLANE)}/apis/{WORKLOAD.api_version}/namespaces/default/workloads/web"
     request = Request("GET", path, {}, {"authorization": f"Bearer {token}"})
     loop = asyncio.get_running_loop()

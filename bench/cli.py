@@ -1,4 +1,4 @@
-"""How long a command takes, from its start to its end, as a user at a prompt feels it.
+"""Duration of commands, from the start of the process to its exit.
 
 Against a local platform with a thousand instances, with ``kubectl get`` of the same objects beside
 it as the peer. The median of several runs; a machine that is busy with something else spoils it.
@@ -21,9 +21,9 @@ from bench.measurement import Measurement
 from bench.processes import platform
 
 CITIES = ("DFW", "IAD", "LHR", "SYD")
-IN_EACH_CITY = 250
+INSTANCES_PER_CITY = 250
 RUNS = 7
-_READY_S = 300.0
+_READY_TIMEOUT_S = 300.0
 _HELP_MS, _STATUS_MS = 150.0, 300.0
 
 
@@ -34,7 +34,7 @@ def measure() -> list[Measurement]:
             run = _Runner(state)
             run.raise_quota()
             run.deploy()
-            return run.measured()
+            return run.measure()
 
 
 class _Runner:
@@ -46,19 +46,21 @@ class _Runner:
             "NO_COLOR": "1",
         }
 
-    def measured(self) -> list[Measurement]:
-        total = len(CITIES) * IN_EACH_CITY
+    def measure(self) -> list[Measurement]:
+        total = len(CITIES) * INSTANCES_PER_CITY
         found = [
-            Measurement("--help", self._median_ms(_ours("--help")), "ms", at_most=_HELP_MS),
+            Measurement("--help", self._median_ms(_datumctl("--help")), "ms", at_most=_HELP_MS),
             Measurement(
                 f"status of a workload with {total} instances",
-                self._median_ms(_ours("status", "web")),
+                self._median_ms(_datumctl("status", "web")),
                 "ms",
                 "kubectl get instances",
                 at_most=_STATUS_MS,
             ),
-            Measurement("workloads", self._median_ms(_ours("workloads")), "ms"),
-            Measurement(f"instances, {total} of them", self._median_ms(_ours("instances")), "ms"),
+            Measurement("workloads", self._median_ms(_datumctl("workloads")), "ms"),
+            Measurement(
+                f"instances, {total} of them", self._median_ms(_datumctl("instances")), "ms"
+            ),
         ]
         kubectl = shutil.which("kubectl")
         if kubectl is not None:
@@ -86,7 +88,7 @@ class _Runner:
         self._run((*operator, "create", "-f", "-"), json.dumps(grant))
 
     def deploy(self) -> None:
-        settings = {"minReplicas": IN_EACH_CITY, "instanceManagementPolicy": "Parallel"}
+        settings = {"minReplicas": INSTANCES_PER_CITY, "instanceManagementPolicy": "Parallel"}
         container = {"name": "app", "image": "ghcr.io/example/web:1.0"}
         document = {
             "apiVersion": "compute.datumapis.com/v1alpha",
@@ -99,7 +101,9 @@ class _Runner:
                 ],
             },
         }
-        words = _ours("deploy", "-f", "-", "--skip-checks", f"--timeout={_READY_S:.0f}s")
+        words = _datumctl(
+            "deploy", "-f", "-", "--skip-checks", f"--timeout={_READY_TIMEOUT_S:.0f}s"
+        )
         self._run(words, json.dumps(document))
 
     def _median_ms(self, words: Sequence[str]) -> float:
@@ -123,5 +127,5 @@ class _Runner:
         assert done.returncode == 0, f"{' '.join(words)}: {done.stderr}"
 
 
-def _ours(*words: str) -> tuple[str, ...]:
+def _datumctl(*words: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "datum_compute", *words)

@@ -24,8 +24,8 @@ from testkit.processes.container_platform import Real, up
 
 ROUNDS = 5
 MACHINES = 100
-_OVERHEAD_MS = 300.0
-_PATIENCE_S = 300.0
+_OVERHEAD_MAX_MS = 300.0
+_TIMEOUT_S = 300.0
 
 
 def measure() -> list[Measurement]:
@@ -38,24 +38,27 @@ def measure() -> list[Measurement]:
     try:
         image = engine.publish("web:1", "v1")
         engine.podman("pull", "--quiet", image)
-        return [*_of_one(engine, root / "state"), *asyncio.run(_of_many(engine, root / "many"))]
+        return [
+            *_measure_one(engine, root / "state"),
+            *asyncio.run(_measure_many(engine, root / "many")),
+        ]
     finally:
         engine.stop()
         shutil.rmtree(root, ignore_errors=True)
 
 
-def _of_one(engine: TestEngine, state: Path) -> list[Measurement]:
+def _measure_one(engine: TestEngine, state: Path) -> list[Measurement]:
     real = Real(state)
     up(real, engine)
     ours, alone = [], []
     try:
         for number in range(ROUNDS):
-            alone.append(asyncio.run(_engine_ms(engine)))
-            ours.append(_platform_ms(real, engine, f"web{number}"))
+            alone.append(asyncio.run(_measure_engine_ms(engine)))
+            ours.append(_measure_platform_ms(real, engine, f"web{number}"))
     finally:
         real.down()
     floor = "engine: create and start"
-    over = Measurement("overhead", median(ours) - median(alone), "ms", at_most=_OVERHEAD_MS)
+    over = Measurement("overhead", median(ours) - median(alone), "ms", at_most=_OVERHEAD_MAX_MS)
     return [
         Measurement(floor, median(alone), "ms"),
         Measurement("Workload created to container started", median(ours), "ms", floor=floor),
@@ -63,7 +66,7 @@ def _of_one(engine: TestEngine, state: Path) -> list[Measurement]:
     ]
 
 
-def _platform_ms(real: Real, engine: TestEngine, name: str) -> float:
+def _measure_platform_ms(real: Real, engine: TestEngine, name: str) -> float:
     manifest = {
         "apiVersion": "compute.datumapis.com/v1alpha",
         "kind": "Workload",
@@ -84,31 +87,31 @@ def _platform_ms(real: Real, engine: TestEngine, name: str) -> float:
             ],
         },
     }
-    given = real.kubectl(
+    response = real.kubectl(
         "project/default", "create", "-o", "json", "-f", "-", stdin=json.dumps(manifest)
     )
     created = time.time()  # the timestamps of the server are whole seconds
-    assert json.loads(given)["metadata"]["name"] == name
-    found = _started(engine)
+    assert json.loads(response)["metadata"]["name"] == name
+    found = _wait_for_start_time(engine)
     real.run("destroy", name, "--yes")
     while engine.podman("ps", "--all", "--quiet").split():
         time.sleep(0.05)
     return (found - created) * 1000
 
 
-def _started(engine: TestEngine) -> float:
+def _wait_for_start_time(engine: TestEngine) -> float:
     """Return the time at which the only container started, from the engine."""
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _TIMEOUT_S
     while time.monotonic() < deadline:
         running = engine.podman("ps", "--quiet").split()
         if running:
             (inspected,) = json.loads(engine.podman("inspect", running[0]))
             return unix_time(inspected["State"]["StartedAt"])
         time.sleep(0.05)
-    raise AssertionError("nothing was started")
+    raise AssertionError("no container was started")
 
 
-async def _engine_ms(engine: TestEngine) -> float:
+async def _measure_engine_ms(engine: TestEngine) -> float:
     """Create and start a container over the same socket."""
     client = Engine(engine.socket)
     limits = [
@@ -127,7 +130,7 @@ async def _engine_ms(engine: TestEngine) -> float:
         await client.aclose()
 
 
-async def _of_many(engine: TestEngine, state: Path) -> list[Measurement]:
+async def _measure_many(engine: TestEngine, state: Path) -> list[Measurement]:
     cell = Cell(engine, state)
     await cell.start()
     ids = [f"ns/web-{number}/uid-{number}" for number in range(MACHINES)]
@@ -136,10 +139,10 @@ async def _of_many(engine: TestEngine, state: Path) -> list[Measurement]:
         for machine_id in ids:
             await cell.driver.start(machine_id, cell.spec())
         for machine_id in ids:
-            await cell.reached(lambda s: s.phase == "Running", machine_id, _PATIENCE_S)
+            await cell.reached(lambda s: s.phase == "Running", machine_id, _TIMEOUT_S)
         return [
             Measurement(f"{MACHINES} containers run", time.perf_counter() - wall, "s"),
             Measurement("of which processor of the driver", time.process_time() - busy, "s"),
         ]
     finally:
-        await cell.clean(_PATIENCE_S)
+        await cell.clean(_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""The floors: servers over TLS that do nothing but answer.
+"""The floors: servers over TLS that only respond.
 
 ``python -m bench.echo FOLDER BODY PEER`` serves the bytes of the file BODY with the certificate in
 FOLDER, on the loop and parser the product uses, and prints its port. The peer is ``uvicorn``, which
@@ -25,7 +25,7 @@ from datum_compute.server.http.listen import ServerCertificate, api_tls_context,
 from datum_compute.server.http.server import HttpServer
 
 
-def app_of(body: bytes) -> Any:
+def create_app(body: bytes) -> Any:
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
@@ -51,7 +51,7 @@ class EmbeddedServer(uvicorn.Server):
 @asynccontextmanager
 async def uvicorn_echo(folder: Path, body: bytes, bound: socket.socket) -> AsyncIterator[None]:
     config = uvicorn.Config(
-        app_of(body),
+        create_app(body),
         ssl_certfile=str(folder / "server.crt"),
         ssl_keyfile=str(folder / "server.key"),
         http="httptools",
@@ -74,11 +74,11 @@ async def uvicorn_echo(folder: Path, body: bytes, bound: socket.socket) -> Async
 
 @asynccontextmanager
 async def http_echo(folder: Path, body: bytes, bound: socket.socket) -> AsyncIterator[None]:
-    async def answer(_request: Request) -> Response:
+    async def respond(_request: Request) -> Response:
         return Response(200, body)
 
     files = ServerCertificate(folder / "ca.crt", folder / "server.crt", folder / "server.key")
-    server = HttpServer(answer, time.time)
+    server = HttpServer(respond, time.time)
     await server.start(bound, api_tls_context(files))
     yield
     await server.stop()

@@ -38,7 +38,7 @@ PROJECT, PLATFORM = "project/default", "platform"
 SECONDS = 5.0
 PAUSE_S = 0.005
 CONNECTIONS = 100
-LISTED = 500
+LISTED_OBJECTS = 500
 RATIO_MAX = 5.0
 _LISTED, _CREATED = "default", "created"  # namespaces
 _TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
@@ -56,7 +56,7 @@ async def _measure(running: Running, state: Path) -> list[Measurement]:
     target = running.target
     async with load_connections(target, 1) as (connection,):
         get = target.request("GET", "/api/v1/namespaces/default")
-        await _fill(state, target)
+        await _create_listed_objects(state, target)
         idle = await _probe(connection, get)
         measured = [
             Measurement("load of the machine", os.getloadavg()[0], "processes"),
@@ -68,7 +68,7 @@ async def _measure(running: Running, state: Path) -> list[Measurement]:
                 cpu_before_s = running.cpu_s()
                 await asyncio.sleep(2.0)  # until all connections are open
                 taken = await _probe(connection, get)
-                answers = await asyncio.to_thread(_stop, process)
+                responses = await asyncio.to_thread(_stop, process)
                 cpu_s = running.cpu_s() - cpu_before_s
             limit = RATIO_MAX * p99_ms(idle)
             measured += [
@@ -76,10 +76,12 @@ async def _measure(running: Running, state: Path) -> list[Measurement]:
                 Measurement(
                     f"GET during {name}, p99", p99_ms(taken), "ms", "GET, idle, p99", at_most=limit
                 ),
-                Measurement(f"{name}, answered", answers["ok"], "answers"),
-                Measurement(f"{name}, rejected with 429", answers["429"], "answers"),
+                Measurement(f"{name}, answered", responses["ok"], "responses"),
+                Measurement(f"{name}, rejected with 429", responses["429"], "responses"),
                 Measurement(
-                    f"{name}, cost of an answer", cpu_s / max(1, answers["ok"]) * 1e6, "us of CPU"
+                    f"{name}, cost of a response",
+                    cpu_s / max(1, responses["ok"]) * 1e6,
+                    "us of CPU",
                 ),
             ]
     return measured
@@ -89,25 +91,25 @@ async def _probe(connection: LoadConnection, request: bytes) -> list[float]:
     taken_s = []
     until_s = time.perf_counter() + SECONDS
     while (start_s := time.perf_counter()) < until_s:
-        answer = await connection.send(request)
+        response = await connection.send(request)
         taken_s.append(time.perf_counter() - start_s)
-        assert answer[9:12] == b"200", answer[:300]
+        assert response[9:12] == b"200", response[:300]
         await asyncio.sleep(PAUSE_S)
     return taken_s
 
 
-async def _fill(state: Path, target: Target) -> None:
+async def _create_listed_objects(state: Path, target: Target) -> None:
     """Create the objects for the floods of lists."""
-    flooding, prefix = _target(state)
+    flooding, prefix = _load_target(state)
     numbers = count()
     async with load_connections(flooding, 32) as opened:
 
         async def work(connection: LoadConnection) -> None:
-            while (number := next(numbers)) < LISTED:
+            while (number := next(numbers)) < LISTED_OBJECTS:
                 body = encode(_config_map(_LISTED, f"listed-{number}"))
                 request = flooding.request("POST", prefix + _config_maps(_LISTED), body)
-                answer = await connection.send(request)
-                assert answer[9:12] == b"201", answer[:300]
+                response = await connection.send(request)
+                assert response[9:12] == b"201", response[:300]
 
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _CREATED}}
         request = flooding.request("POST", f"{prefix}/api/v1/namespaces", encode(namespace))
@@ -132,7 +134,7 @@ def _config_map(namespace: str, name: str) -> dict[str, object]:
 # --- the flood, in a separate process
 
 
-def _target(state: Path) -> tuple[Target, str]:
+def _load_target(state: Path) -> tuple[Target, str]:
     connection = connection_of(load_kubeconfig([state / "kubeconfig"]), PROJECT)
     assert connection.ca_pem is not None
     tls = ssl.create_default_context(cadata=connection.ca_pem.decode())
@@ -164,29 +166,29 @@ def _stop(process: subprocess.Popen[str]) -> dict[str, int]:
     return found
 
 
-def _gets(target: Target, prefix: str) -> Callable[[], bytes]:
+def _build_gets(target: Target, prefix: str) -> Callable[[], bytes]:
     request = target.request("GET", f"{prefix}{_config_maps(_LISTED)}/listed-1")
     return lambda: request
 
 
-def _lists(target: Target, prefix: str) -> Callable[[], bytes]:
+def _build_lists(target: Target, prefix: str) -> Callable[[], bytes]:
     request = target.request("GET", prefix + _config_maps(_LISTED))
     return lambda: request
 
 
-def _large_lists(target: Target, prefix: str) -> Callable[[], bytes]:
+def _build_large_lists(target: Target, prefix: str) -> Callable[[], bytes]:
     request = target.request("GET", prefix + _config_maps(_CREATED))
     return lambda: request
 
 
-def _tables(target: Target, prefix: str) -> Callable[[], bytes]:
+def _build_tables(target: Target, prefix: str) -> Callable[[], bytes]:
     request = target.request("GET", prefix + _config_maps(_LISTED)).replace(
         b"accept: application/json\r\n", f"accept: {_TABLE}\r\n".encode()
     )
     return lambda: request
 
 
-def _creates(target: Target, prefix: str) -> Callable[[], bytes]:
+def _build_creates(target: Target, prefix: str) -> Callable[[], bytes]:
     numbers = count()
 
     def create() -> bytes:
@@ -197,24 +199,24 @@ def _creates(target: Target, prefix: str) -> Callable[[], bytes]:
 
 
 FLOODS = {
-    "a flood of GETs": _gets,
-    "a flood of lists": _lists,
-    "a flood of tables": _tables,
-    "a flood of creates": _creates,
-    "a flood of lists of all created objects": _large_lists,
+    "a flood of GETs": _build_gets,
+    "a flood of lists": _build_lists,
+    "a flood of tables": _build_tables,
+    "a flood of creates": _build_creates,
+    "a flood of lists of all created objects": _build_large_lists,
 }
 
 
 async def _send_flood(state: Path, name: str) -> None:
-    target, prefix = _target(state)
+    target, prefix = _load_target(state)
     next_request = FLOODS[name](target, prefix)
-    answers: Counter[str] = Counter({"ok": 0, "429": 0})
+    responses: Counter[str] = Counter({"ok": 0, "429": 0})
     async with load_connections(target, CONNECTIONS) as opened:
 
         async def work(connection: LoadConnection) -> None:
             while True:
-                answer = await connection.send(next_request())
-                answers["429" if answer[9:12] == b"429" else "ok"] += 1
+                response = await connection.send(next_request())
+                responses["429" if response[9:12] == b"429" else "ok"] += 1
 
         tasks = [asyncio.create_task(work(connection)) for connection in opened]
         await asyncio.to_thread(sys.stdin.readline)
@@ -222,7 +224,7 @@ async def _send_flood(state: Path, name: str) -> None:
             task.cancel()
         with suppress(asyncio.CancelledError):
             await asyncio.gather(*tasks)
-    sys.stdout.write(json.dumps(answers))
+    sys.stdout.write(json.dumps(responses))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""A thousand instances on a real kube-apiserver, in single-cluster mode: is it the API server that
-takes the time, or the controllers?
+"""A thousand instances on a real kube-apiserver, in single-cluster mode.
 
-The manager runs as it is shipped, under its own account. What it writes is in the audit log of the
-API server. The floor is a bare client that makes the same writes, of the same objects in the same
-order for each, as fast as the API server takes them. Needs ``make kube-assets``.
+The bench compares the time of the manager with that of a bare client, to separate the cost of the
+controllers from that of the API server. The manager runs with the shipped account. Its writes are
+read from the audit log. The client sends the same writes, in the same order for each object, as
+fast as the API server accepts them. Requires ``make kube-assets``.
 """
 
 from __future__ import annotations
@@ -34,16 +34,21 @@ from hack.kube_assets import built_assets
 from testkit.processes.api_servers import RealPlane, RealServers
 from testkit.processes.local_platform import BIN, eventually
 from testkit.processes.programs import started, stop
-from testkit.processes.single_cluster import DEPLOY, account_kubeconfig, installed, workload
+from testkit.processes.single_cluster import (
+    DEPLOY,
+    install_crds,
+    workload,
+    write_account_kubeconfig,
+)
 
-MANY = 1_000
-PATIENCE_S = 900
+INSTANCES = 1_000
+TIMEOUT_S = 900
 CONNECTIONS = 32
-SPACE, FLOOR = "shop", "floor"
+NAMESPACE_NAME, FLOOR = "shop", "floor"
 KINDS: dict[str, KindInfo[Any]] = {k.plural: k for k in (INSTANCE, SERVER, CLAIM)}
 _WRITES = ("create", "update", "patch", "delete")
-_OF_THE_SERVER = ("uid", "resourceVersion", "managedFields", "creationTimestamp", "generation")
-_OF_OWNERS = ("ownerReferences", "finalizers", "namespace")
+_SERVER_FIELDS = ("uid", "resourceVersion", "managedFields", "creationTimestamp", "generation")
+_OWNER_FIELDS = ("ownerReferences", "finalizers", "namespace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +62,17 @@ class Write:
 def measure() -> list[Measurement]:
     RESULTS.mkdir(exist_ok=True)
     with TemporaryDirectory(dir=RESULTS) as folder, _real_plane(Path(folder)) as plane:
-        made_s, writes = _made(plane, Path(folder))
-        floor_s = asyncio.run(_replayed(plane, writes))
+        manager_s, writes = _measure_manager(plane, Path(folder))
+        floor_s = asyncio.run(_replay(plane, writes))
     own = Counter(write.plural for write in writes)
     total = sum(own.values())
     bare = "bare client, the same writes"
     return [
         Measurement("load of the machine at the end", os.getloadavg()[0], "processes"),
-        Measurement("writes per instance", total / MANY, "", at_most=14),
-        *(Measurement(f"of {plural}", n / MANY, "") for plural, n in own.most_common(6)),
+        Measurement("writes per instance", total / INSTANCES, "", at_most=14),
+        *(Measurement(f"of {plural}", n / INSTANCES, "") for plural, n in own.most_common(6)),
         Measurement(bare, floor_s, "s"),
-        Measurement("1,000 ready", made_s, "s", bare, at_most=1.3 * floor_s),
+        Measurement("1,000 ready", manager_s, "s", bare, at_most=1.3 * floor_s),
     ]
 
 
@@ -77,55 +82,57 @@ def _real_plane(folder: Path) -> Iterator[RealPlane]:
     try:
         servers.start_etcd()
         plane = servers.start_plane("bench")
-        installed(plane.admin)
+        install_crds(plane.admin)
         plane.admin("apply", "-f", str(DEPLOY / "single-cluster"))
-        plane.admin("create", "namespace", SPACE)
+        plane.admin("create", "namespace", NAMESPACE_NAME)
         yield plane
     finally:
         servers.stop()
 
 
-def _made(plane: RealPlane, folder: Path) -> tuple[float, list[Write]]:
-    """How long it takes from the workload to the last instance, and what is written for it."""
-    kubectl = plane.admin.within(SPACE)
-    _allow(plane)
+def _measure_manager(plane: RealPlane, folder: Path) -> tuple[float, list[Write]]:
+    """Return the time from the Workload to the last ready instance, and the writes."""
+    kubectl = plane.admin.in_namespace(NAMESPACE_NAME)
+    _raise_quota(plane)
     manager = started(
         [
             str(BIN / "compute-manager"),
             "--enable-management-controllers",
             "--enable-cell-controllers",
-            f"--kubeconfig={account_kubeconfig(plane.admin, folder / 'one.kubeconfig')}",
+            f"--kubeconfig={write_account_kubeconfig(plane.admin, folder / 'one.kubeconfig')}",
             f"--state-dir={folder / 'manager'}",
             "--no-leader-elect",  # a manager that loses its lease exits
         ],
         folder / "manager.log",
     )
     try:
-        eventually(lambda: _bucket_is_known(plane), "the manager works", within_s=60)
-        before, start_s = len(_audited(plane)), time.perf_counter()
+        eventually(lambda: _bucket_is_known(plane), "the manager has created a bucket", within_s=60)
+        before, start_s = len(_read_writes(plane)), time.perf_counter()
         kubectl("apply", "-f", "-", stdin=json.dumps(_workload()))
-        wanted = f"{MANY}/{MANY}"
+        expected = f"{INSTANCES}/{INSTANCES}"
         path = "jsonpath={.status.readyReplicas}/{.status.replicas}"
         eventually(
-            lambda: kubectl("get", "workload/web", "-o", path) == wanted, "all ready", PATIENCE_S
+            lambda: kubectl("get", "workload/web", "-o", path) == expected,
+            "all instances are ready",
+            TIMEOUT_S,
         )
-        return time.perf_counter() - start_s, _audited(plane)[before:]
+        return time.perf_counter() - start_s, _read_writes(plane)[before:]
     finally:
         stop(manager)
 
 
 def _workload() -> JsonObject:
-    found = workload("web:1", MANY)
+    found = workload("web:1", INSTANCES)
     settings = found["spec"]["placements"][0]["scaleSettings"]
     settings["instanceManagementPolicy"] = "Parallel"
     return found
 
 
-def _allow(plane: RealPlane) -> None:
-    quota = plane.admin.within("milo-system")
+def _raise_quota(plane: RealPlane) -> None:
+    quota = plane.admin.in_namespace("milo-system")
     grant = quota.json("get", "resourcegrant/compute-default")
     for allowance in grant["spec"]["allowances"]:
-        allowance["buckets"][0]["amount"] *= 2 * MANY
+        allowance["buckets"][0]["amount"] *= 2 * INSTANCES
     quota("replace", "-f", "-", stdin=json.dumps(grant))
 
 
@@ -133,8 +140,8 @@ def _bucket_is_known(plane: RealPlane) -> bool:
     return bool(plane.admin.json("get", "allowancebuckets", "-A")["items"])
 
 
-def _audited(plane: RealPlane) -> list[Write]:
-    """The writes that the API server took, events and leases aside."""
+def _read_writes(plane: RealPlane) -> list[Write]:
+    """Return the successful writes, without those of Events and Leases."""
     found = []
     for line in (plane.folder / "audit.log").read_text().splitlines():
         event = json.loads(line)
@@ -150,7 +157,7 @@ def _audited(plane: RealPlane) -> list[Write]:
 # --- the floor
 
 
-async def _replayed(plane: RealPlane, writes: Sequence[Write]) -> float:
+async def _replay(plane: RealPlane, writes: Sequence[Write]) -> float:
     connection = connection_of(load_kubeconfig([plane.kubeconfig]))
     outside = AuthEnvironment(environ={}, is_terminal=False, unix_s=time.time, random=Random(1))
     async with open_transport(connection, outside) as transport:
@@ -159,7 +166,7 @@ async def _replayed(plane: RealPlane, writes: Sequence[Write]) -> float:
         bodies = {
             (plural, obj["metadata"]["name"]): obj
             for plural, kind in KINDS.items()
-            for obj in (await client.list_plain(kind, SPACE)).items
+            for obj in (await client.list_plain(kind, NAMESPACE_NAME)).items
         }
         chains: dict[tuple[str, str], list[Write]] = defaultdict(list)
         for write in writes:
@@ -168,23 +175,23 @@ async def _replayed(plane: RealPlane, writes: Sequence[Write]) -> float:
         gate, start_s = asyncio.Semaphore(CONNECTIONS), time.perf_counter()
         async with asyncio.TaskGroup() as group:
             for key, chain in chains.items():
-                group.create_task(_chain(client, gate, bodies[key], chain))
+                group.create_task(_replay_chain(client, gate, bodies[key], chain))
         spent_s = time.perf_counter() - start_s
-        # What is shared by all is as many writes more.
+        # Scale up for the writes of objects that are not replayed.
         return spent_s * len(writes) / sum(len(chain) for chain in chains.values())
 
 
-async def _chain(
+async def _replay_chain(
     client: Client, gate: asyncio.Semaphore, obj: JsonObject, chain: Sequence[Write]
 ) -> None:
-    """All writes of one object, one after the other."""
+    """Send all writes of one object sequentially."""
     kind, name = KINDS[chain[0].plural], obj["metadata"]["name"]
     async with gate:
         for number, write in enumerate(chain):
             if write.verb == "create":
-                await client.create_plain(kind, _fresh(obj))
+                await client.create_plain(kind, _without_server_fields(obj))
             elif write.part == "status":
-                status = {**obj.get("status", {}), "conditions": _moved(obj, number)}
+                status = {**obj.get("status", {}), "conditions": _changed_conditions(obj, number)}
                 if not obj.get("status", {}).get("conditions"):
                     status = {**obj.get("status", {}), "phase": ("Pending", "Running")[number % 2]}
                 found = await client.get(kind, Ref(FLOOR, name))
@@ -195,13 +202,13 @@ async def _chain(
                 await client.patch(kind, Ref(FLOOR, name), change)
 
 
-def _fresh(obj: JsonObject) -> JsonObject:
-    left_out = (*_OF_THE_SERVER, *_OF_OWNERS)
+def _without_server_fields(obj: JsonObject) -> JsonObject:
+    left_out = (*_SERVER_FIELDS, *_OWNER_FIELDS)
     metadata = {k: v for k, v in obj["metadata"].items() if k not in left_out}
     body = {k: v for k, v in obj.items() if k != "status"}
     return {**body, "metadata": {**metadata, "namespace": FLOOR}}
 
 
-def _moved(obj: JsonObject, number: int) -> list[JsonObject]:
+def _changed_conditions(obj: JsonObject, number: int) -> list[JsonObject]:
     conditions = obj.get("status", {}).get("conditions", [])
     return [{**condition, "message": f"{number}"} for condition in conditions]

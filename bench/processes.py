@@ -1,4 +1,4 @@
-"""The processes that are measured: the product, and a server that only answers."""
+"""The measured processes: the product, and a server that only responds."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def platform(state: Path, plane: str, *flags: str) -> Iterator[Running]:
     try:
         kubeconfig = state / "kubeconfig"
         while not (kubeconfig.exists() and _listens(state)):
-            assert process.poll() is None, "the platform terminate before it was ready"
-            assert time.perf_counter() - start < START_S, "the platform does not get ready"
+            assert process.poll() is None, "the platform exited before it was ready"
+            assert time.perf_counter() - start < START_S, "the platform is not ready in time"
             time.sleep(0.005)
         started_s = time.perf_counter() - start
         connection = connection_of(load_kubeconfig([kubeconfig]), plane)
@@ -82,7 +82,7 @@ def _listens(state: Path) -> bool:
 
 @contextmanager
 def echo(state: Path, body: bytes, peer: str = "uvicorn") -> Iterator[Running]:
-    """Run a server that only answers, with the certificate of a platform."""
+    """Run a server that only responds, with the certificate of a platform."""
     file = state / f"echo-{len(body)}"
     file.write_bytes(body)
     start = time.perf_counter()

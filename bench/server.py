@@ -36,7 +36,7 @@ from datum_compute.api.meta.objects import Ref
 from datum_compute.app.process import run_loop
 from hack.kube_assets import found_assets
 from testkit.processes.api_servers import ADMIN_TOKEN, RealServers
-from testkit.processes.single_cluster import installed
+from testkit.processes.single_cluster import install_crds
 
 CONNECTIONS = 32
 SECONDS = 5.0
@@ -350,7 +350,7 @@ def kube_apiserver(folder: Path) -> Iterator[Running]:
     try:
         servers.start_etcd()
         plane = servers.start_plane("bench")
-        installed(plane.admin)
+        install_crds(plane.admin)
         tls = ssl.create_default_context(cafile=str(plane.authority))
         target = Target(plane.port, tls, ADMIN_TOKEN)
         yield Running(plane.running.processes[0].pid, target, "", 0.0)

@@ -26,7 +26,7 @@ from datum_compute.app.process import run_loop
 GROWTH_MB_MAX = 300
 KEPT_MB_MAX = 100
 SETTLE_S = 5.0
-RETURN_S = 20.0  # in which the server must return freed memory
+RELEASE_S = 20.0  # in which the server must return freed memory
 PLANE = "project/default"
 
 
@@ -66,20 +66,20 @@ def measure(sizes: Sizes | None = None) -> list[Measurement]:
 
 def _measure_small_objects(sizes: Sizes) -> list[Measurement]:
     count, flood = sizes.connections, sizes.flood_connections
-    with _filled_server(sizes.objects, sizes.object_bytes) as (running, path):
+    with _run_filled_server(sizes.objects, sizes.object_bytes) as (running, path):
         get = running.target.request("GET", path)
         watch = running.target.request("GET", f"{path}?watch=true")
         pipelined = get * sizes.pipelined
         cases = [
-            (f"{count} unread watches", _unread(running, watch, count)),
-            (f"{count} unread lists", _unread(running, get, count)),
+            (f"{count} unread watches", _measure_unread(running, watch, count)),
+            (f"{count} unread lists", _measure_unread(running, get, count)),
             (
                 f"{flood} x {sizes.pipelined} unread lists",
-                _unread(running, pipelined, flood),
+                _measure_unread(running, pipelined, flood),
             ),
             (
                 f"{flood} x {sizes.pipelined} lists",
-                _read(running, pipelined, flood, sizes.flood_s),
+                _measure_read(running, pipelined, flood, sizes.flood_s),
             ),
         ]
         return [m for name, memory in cases for m in memory.measurements(name)]
@@ -87,18 +87,18 @@ def _measure_small_objects(sizes: Sizes) -> list[Measurement]:
 
 def _measure_large_object(sizes: Sizes) -> list[Measurement]:
     count = sizes.connections
-    with _filled_server(1, sizes.large_object_bytes) as (running, path):
+    with _run_filled_server(1, sizes.large_object_bytes) as (running, path):
         watch = running.target.request("GET", f"{path}?watch=true")
         get = running.target.request("GET", path)
         cases = [
-            (f"{count} unread watches of a large object", _unread(running, watch, count)),
-            (f"{count} unread lists of a large object", _unread(running, get, count)),
+            (f"{count} unread watches of a large object", _measure_unread(running, watch, count)),
+            (f"{count} unread lists of a large object", _measure_unread(running, get, count)),
         ]
         return [m for name, memory in cases for m in memory.measurements(name)]
 
 
 @contextmanager
-def _filled_server(objects: int, object_bytes: int) -> Iterator[tuple[Running, str]]:
+def _run_filled_server(objects: int, object_bytes: int) -> Iterator[tuple[Running, str]]:
     """A server with ConfigMaps, and their path."""
     RESULTS.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=RESULTS) as folder:
@@ -119,12 +119,12 @@ async def _fill(target: Target, path: str, objects: int, object_bytes: int) -> N
             assert created[9:12] == b"201", created[:300]
 
 
-def _unread(running: Running, request: bytes, connections: int) -> Memory:
+def _measure_unread(running: Running, request: bytes, connections: int) -> Memory:
     """Send the request on many connections and read no response."""
     return _measure_memory(running, request, connections, lambda _: time.sleep(0.1), SETTLE_S)
 
 
-def _read(running: Running, request: bytes, connections: int, seconds: float) -> Memory:
+def _measure_read(running: Running, request: bytes, connections: int, seconds: float) -> Memory:
     """Send the request on many connections and read the responses."""
     return _measure_memory(running, request, connections, _read_available, seconds)
 
@@ -140,14 +140,14 @@ def _measure_memory(
     with ExitStack() as stack:
         opened: list[ssl.SSLSocket] = []
         for _ in range(connections):
-            opened.append(stack.enter_context(_connection(running.target)))
+            opened.append(stack.enter_context(_open_connection(running.target)))
             opened[-1].sendall(request)
             highest = max(highest, running.rss_mb())
         end_s = time.monotonic() + seconds
         while time.monotonic() < end_s:
             step(opened)
             highest = max(highest, running.rss_mb())
-    time.sleep(RETURN_S)
+    time.sleep(RELEASE_S)
     return Memory(before, highest, running.rss_mb())
 
 
@@ -165,7 +165,7 @@ def _read_available(opened: list[ssl.SSLSocket]) -> None:
                 key.data.close()
 
 
-def _connection(target: Target) -> ssl.SSLSocket:
+def _open_connection(target: Target) -> ssl.SSLSocket:
     plain = socket.create_connection(("127.0.0.1", target.port))
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return target.tls.wrap_socket(plain, server_hostname="127.0.0.1")

@@ -1,9 +1,9 @@
-"""How long the first connection to a sleeping instance waits, on a real engine.
+"""Latency of the first connection to a sleeping instance, on a real engine.
 
 From the connect of a client to the first byte of the response, through the proxy, for both sleep
-modes. Next to each wake the engine unpauses or starts a bare container, so that a shared machine
-slows down both. The time without the engine is reported as well. Requires podman, as
-``make test-containers`` does; without it nothing is measured.
+modes. With each wake the engine unpauses or starts a bare container, so that other load slows down
+both. The time without the engine is also reported. Requires podman, as ``make test-containers``
+does; without it the bench is skipped.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _ULIMITS = [{"Name": name, "Soft": 1024, "Hard": 1024} for name in ("nofile", "n
 
 
 @dataclass(slots=True)
-class Taken:
-    """Milliseconds."""
+class WakeTimes:
+    """Durations in milliseconds."""
 
     wakes: list[float] = field(default_factory=list)
-    own: list[float] = field(default_factory=list)  # of each wake, the time without the engine
+    own: list[float] = field(default_factory=list)  # the time of each wake without the engine
     bare: list[float] = field(default_factory=list)
 
     @property
-    def beyond(self) -> float:
+    def p95_difference(self) -> float:
         """Difference of the p95 of wakes and of the engine alone."""
         return p95(self.wakes) - p95(self.bare)
 
@@ -54,17 +54,17 @@ def p95(values: Sequence[float]) -> float:
 
 def measure() -> list[Measurement]:
     if missing := missing_programs():
-        print(f"  left out: {', '.join(missing)} is not installed")
+        print(f"  skipped: {', '.join(missing)} is not installed")
         return []
     if os.geteuid() != 0:
-        print("  left out: the engine needs root for bridge networks")
+        print("  skipped: the engine needs root for bridge networks")
         return []
     with TemporaryDirectory() as root:
         engine = TestEngine(Path(root))
         engine.start()
         try:
             engine.publish("web:1", "v1")
-            pause, stop = asyncio.run(_both(engine, Path(root) / "state"))
+            pause, stop = asyncio.run(_measure_modes(engine, Path(root) / "state"))
         finally:
             engine.stop()
     return [
@@ -77,7 +77,7 @@ def measure() -> list[Measurement]:
         Measurement("wake from stop p95", p95(stop.wakes), "ms", "engine start p95"),
         Measurement(
             "wake from stop beyond the engine's start, p95",
-            stop.beyond,
+            stop.p95_difference,
             "ms",
             at_most=BEYOND_START_MS,
         ),
@@ -85,7 +85,7 @@ def measure() -> list[Measurement]:
     ]
 
 
-async def _both(engine: TestEngine, state: Path) -> tuple[Taken, Taken]:
+async def _measure_modes(engine: TestEngine, state: Path) -> tuple[WakeTimes, WakeTimes]:
     cell = Cell(engine, state)
     await cell.start()
     bare = Engine(engine.socket)
@@ -99,8 +99,8 @@ async def _both(engine: TestEngine, state: Path) -> tuple[Taken, Taken]:
         body = {"Image": engine.image("web:1"), **limits}
         await bare.request("POST", "/containers/create", {"name": "bare"}, body)
         return (
-            await _rounds(cell, bare, address, "pause"),
-            await _rounds(cell, bare, address, "stop"),
+            await _measure_wakes(cell, bare, address, "pause"),
+            await _measure_wakes(cell, bare, address, "stop"),
         )
     finally:
         await bare.request("DELETE", "/containers/bare", {"force": "true"})
@@ -108,11 +108,11 @@ async def _both(engine: TestEngine, state: Path) -> tuple[Taken, Taken]:
         await cell.clean()
 
 
-async def _rounds(cell: Cell, bare: Engine, address: str, mode: SleepMode) -> Taken:
+async def _measure_wakes(cell: Cell, bare: Engine, address: str, mode: SleepMode) -> WakeTimes:
     history = WakeHistory(time.time, time.monotonic)
     idle_scaler = IdleScaler({CELL: cell.driver}, time.monotonic, history)
     proxy = Proxy(idle_scaler, history, time.monotonic)
-    taken, again = Taken(), ("unpause", "start")[mode == "stop"]
+    times, wake_command = WakeTimes(), ("unpause", "start")[mode == "stop"]
     backend = Backend(CELL, ID, address, 8080, SleepPolicy(IDLE_S, mode, 10.0))
     _, port = await proxy.publish("web", "http", [backend], 0)
     if mode == "pause":
@@ -123,24 +123,24 @@ async def _rounds(cell: Cell, bare: Engine, address: str, mode: SleepMode) -> Ta
             await bare.request(
                 "POST", f"/containers/bare/{mode}", {"t": 0} if mode == "stop" else None
             )
-            await asyncio.sleep(SETTLED_S)  # until the driver has recorded that it sleeps
+            await asyncio.sleep(SETTLED_S)  # until the driver has recorded the state
             began_s = time.perf_counter()
-            await bare.request("POST", f"/containers/bare/{again}")
-            taken.bare.append(1000 * (time.perf_counter() - began_s))
-            taken.wakes.append(await _first_byte_ms(port))
+            await bare.request("POST", f"/containers/bare/{wake_command}")
+            times.bare.append(1000 * (time.perf_counter() - began_s))
+            times.wakes.append(await _measure_first_byte_ms(port))
             engine_s = cell.driver._machines[ID].sleep.wake_duration_s
-            taken.own.append(taken.wakes[-1] - 1000 * engine_s)
+            times.own.append(times.wakes[-1] - 1000 * engine_s)
     finally:
         await proxy.close()
-    return taken
+    return times
 
 
-async def _first_byte_ms(port: int) -> float:
+async def _measure_first_byte_ms(port: int) -> float:
     began_s = time.perf_counter()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET / HTTP/1.0\r\n\r\n")
-    answer = await reader.read(64)
+    response = await reader.read(64)
     took_ms = 1000 * (time.perf_counter() - began_s)
-    assert b" 200 OK" in answer, answer
+    assert b" 200 OK" in response, response
     writer.close()
     return took_ms

@@ -123,7 +123,7 @@ class RealPlane:
 
     def refusals(self) -> list[str]:
         """Return the requests of our accounts that were refused."""
-        return sorted({_told(event) for event in self._events() if self._is_refusal(event)})
+        return sorted({_describe(event) for event in self._events() if self._is_refusal(event)})
 
     def _is_refusal(self, event: Event) -> bool:
         """Return True if a permission is missing.
@@ -300,10 +300,10 @@ def _user(event: Event) -> str:
     return str(event["user"]["username"]).rpartition(":")[2]
 
 
-def _told(event: Event) -> str:
-    what = event.get("objectRef", {})
-    kind = ".".join(filter(None, (what.get("resource"), what.get("apiGroup"))))
-    part = f"/{what['subresource']}" if what.get("subresource") else ""
+def _describe(event: Event) -> str:
+    resource = event.get("objectRef", {})
+    kind = ".".join(filter(None, (resource.get("resource"), resource.get("apiGroup"))))
+    part = f"/{resource['subresource']}" if resource.get("subresource") else ""
     return f"{_user(event)} may not {event['verb']} {kind}{part}"
 
 

@@ -24,7 +24,7 @@ APPLETS = (
     *("sh", "sleep", "httpd", "cat", "echo", "ls", "id", "env", "nc", "wget", "kill", "ps"),
     *("touch", "head", "tail", "date", "tr", "seq", "stty", "test", "true", "false", "yes", "rm"),
 )
-USER, PASSWORD = "somebody", "right"
+USER, PASSWORD = "alice", "right"
 HASH = "$2b$05$abcdefghijklmnopqrstuu8xaCxxL82bnl.UY74PMksDxIJShppPC"  # of the password
 
 
@@ -104,7 +104,7 @@ class TestEngine:
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout.decode()
 
-    def said(self, container: str) -> str:
+    def logs(self, container: str) -> str:
         """Return the stdout and then the stderr of a container."""
         done = subprocess.run(
             self._podman("logs", container), env=self._environment(), capture_output=True
@@ -175,12 +175,12 @@ class TestEngine:
     def publish(self, name: str, version: str, *changes: str) -> str:
         """Push an image that serves its version on port 8080, and remove it from the engine."""
         image = self.image(name)
-        said = [word for change in changes for word in ("--change", change)] or [
+        changes_flags = [word for change in changes for word in ("--change", change)] or [
             "--change",
             'CMD ["httpd", "-f", "-p", "8080", "-h", "/www"]',
         ]
-        said += ["--change", f"ENV VERSION={version}", "--change", "ENV PATH=/bin"]
-        self.podman("import", *said, "-", image, stdin=file_system(version))
+        changes_flags += ["--change", f"ENV VERSION={version}", "--change", "ENV PATH=/bin"]
+        self.podman("import", *changes_flags, "-", image, stdin=file_system(version))
         self.podman("push", "--quiet", image)
         self.podman("rmi", "--force", image)
         return image

@@ -1,4 +1,4 @@
-"""A real kubectl, pointed at one context of a running platform."""
+"""kubectl with one context of a running platform."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ COMMAND_S = 60
 
 @dataclass(frozen=True, slots=True)
 class Kubectl:
-    """``more`` are flags of every command: the namespace a test works in, another token."""
+    """``flags`` are added to every command, such as a namespace or a token."""
 
     kubeconfig: Path
     context: str
-    more: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, *arguments: str, stdin: str = "") -> str:
-        """What the command prints; it must succeed."""
+        """Run a command that must succeed, and return its output."""
         done = self.run(*arguments, stdin=stdin)
         assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
         return done.stdout
@@ -36,8 +36,8 @@ class Kubectl:
     def json(self, *arguments: str, stdin: str = "") -> Any:
         return json.loads(self(*arguments, "--output=json", stdin=stdin))
 
-    def refused(self, *arguments: str, stdin: str = "") -> str:
-        """What the command complains of; it must fail."""
+    def error_of(self, *arguments: str, stdin: str = "") -> str:
+        """Run a command that must fail, and return its error output."""
         done = self.run(*arguments, stdin=stdin)
         assert done.returncode != 0, f"{arguments}: {done.stdout}"
         return done.stderr
@@ -49,52 +49,55 @@ class Kubectl:
             capture_output=True,
             text=True,
             timeout=COMMAND_S,
-            env=self.surroundings(),
+            env=self.command_environment(),
         )
 
     def command(self, *arguments: str) -> list[str]:
         where = (f"--kubeconfig={self.kubeconfig}", f"--context={self.context}")
-        return [kubectl(), *where, *self.more, *arguments]
+        return [kubectl(), *where, *self.flags, *arguments]
 
-    def surroundings(self) -> dict[str, str]:
-        """What kubectl has learned of one server must not reach a test of another."""
+    def command_environment(self) -> dict[str, str]:
+        """Return the environment, with a discovery cache that other tests do not share."""
         cache = self.kubeconfig.parent / "kubectl-cache"
         return {**os.environ, "KUBECACHEDIR": str(cache), "KUBERC": "off", **self.environment}
 
-    def within(self, namespace: str) -> Kubectl:
-        return replace(self, more=(*self.more, f"--namespace={namespace}"))
+    def in_namespace(self, namespace: str) -> Kubectl:
+        return replace(self, flags=(*self.flags, f"--namespace={namespace}"))
 
-    def flagged(self, *flags: str, **environment: str) -> Kubectl:
+    def with_flags(self, *flags: str, **environment: str) -> Kubectl:
         return replace(
-            self, more=(*self.more, *flags), environment={**self.environment, **environment}
+            self, flags=(*self.flags, *flags), environment={**self.environment, **environment}
         )
 
     @contextmanager
-    def started(self, *arguments: str) -> Iterator[Lines]:
-        """The lines of a command that goes on until the test has seen enough."""
+    def start_command(self, *arguments: str) -> Iterator[OutputLines]:
+        """Start a command that runs until the end of the context, such as a watch."""
         process = subprocess.Popen(
-            self.command(*arguments), stdout=subprocess.PIPE, text=True, env=self.surroundings()
+            self.command(*arguments),
+            stdout=subprocess.PIPE,
+            text=True,
+            env=self.command_environment(),
         )
         try:
-            yield Lines(process)
+            yield OutputLines(process)
         finally:
             process.kill()
             process.wait()
 
 
-class Lines:
+class OutputLines:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
         self._lines: queue.Queue[str] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def next(self) -> list[str]:
-        """The words of the next line."""
+    def next_words(self) -> list[str]:
+        """Return the words of the next line."""
         return self._lines.get(timeout=COMMAND_S).split()
 
     def exit_code(self) -> int:
-        """Of a command that ends by itself."""
+        """Wait for a command that ends by itself."""
         return self._process.wait(timeout=COMMAND_S)
 
     def _read(self) -> None:

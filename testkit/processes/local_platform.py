@@ -1,4 +1,4 @@
-"""A real local platform for a test: started and stopped through the command line, as users do."""
+"""A local platform for a test, started and stopped with the command line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from testkit.processes.kubectl import Kubectl
 
 BIN = Path(sys.executable).parent
 COMMAND_S = 60
-# Those that workloads on the platform plane may name.
+# The cities that workloads on the platform plane may use.
 CITIES = ("DFW", "LHR", "ORD")
 
 
@@ -39,7 +39,7 @@ class LocalPlatform:
 
     @property
     def manager_kubeconfig(self) -> Path:
-        """Of the controllers: it sees what users do not, on every plane."""
+        """The kubeconfig of the controllers, with read access to every plane."""
         return self.state / "manager.kubeconfig"
 
     @property
@@ -47,7 +47,7 @@ class LocalPlatform:
         return int(json.loads((self.state / "server.json").read_text())["pid"])
 
     def up(self, *flags: str) -> subprocess.CompletedProcess[str]:
-        """On simulated machines unless the flags say otherwise."""
+        """Run ``local up``, with simulated instances unless ``flags`` contain another driver."""
         driver = () if "--driver" in flags else ("--driver", "simulated")
         return self.run("local", "up", "--state-dir", str(self.state), "--detach", *driver, *flags)
 
@@ -55,13 +55,13 @@ class LocalPlatform:
         return self.run("local", "down", "--state-dir", str(self.state))
 
     def kill(self) -> None:
-        """As a power cut would: no farewell."""
+        """Kill the server with SIGKILL."""
         pid = self.pid
         os.kill(pid, signal.SIGKILL)
         eventually(lambda: not Path(f"/proc/{pid}/cmdline").exists(), "the server is dead")
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """``datumctl compute ...``; its output must end even if it leaves a server behind."""
+        """Run ``datumctl compute ...``. A server that it starts must not keep its output open."""
         environment = {**os.environ, "DATUM_STATE_DIR": str(self.state), "NO_COLOR": "1"}
         environment.pop("KUBECONFIG", None)
         return subprocess.run(
@@ -97,7 +97,7 @@ def eventually(holds: Callable[[], bool], what: str, within_s: float = 30) -> No
 
 
 def allow_on_platform(running: LocalPlatform, city: str) -> None:
-    """Let workloads on the platform plane name the city, as a project's LocationBinding does."""
+    """Create a LocationBinding, so that workloads on the platform plane can use the city."""
     config = yaml.safe_load(running.kubeconfig.read_text())
     (cluster,) = [c["cluster"] for c in config["clusters"] if c["name"] == "platform"]
     (user,) = [u["user"] for u in config["users"] if u["name"] == "platform"]
@@ -118,5 +118,5 @@ def allow_on_platform(running: LocalPlatform, city: str) -> None:
     )
     authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
     trusted = ssl.create_default_context(cadata=authority)
-    with urllib.request.urlopen(request, context=trusted, timeout=30) as answer:
-        assert answer.status == 201
+    with urllib.request.urlopen(request, context=trusted, timeout=30) as response:
+        assert response.status == 201

@@ -1,5 +1,4 @@
-"""One API server that is everything, and the manager beside it, under the account that is shipped
-for a cluster of one's own (deploy/single-cluster)."""
+"""One API server for all planes, and a manager with the shipped account (deploy/single-cluster)."""
 
 from __future__ import annotations
 
@@ -14,13 +13,13 @@ from testkit.processes.kubectl import Kubectl
 from testkit.processes.local_platform import BIN, eventually
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-# A manager that was killed leaves a lease that the next one has to wait out.
-PATIENCE_S = 150
+# After a kill the next manager waits until the lease has expired.
+TIMEOUT_S = 150
 
 
 @dataclass
 class SingleCluster:
-    """A namespace of it, and the manager, which can be killed and started again."""
+    """The namespace ``shop``, and the manager, which can be killed and restarted."""
 
     state: Path
     kubeconfig: Path
@@ -30,7 +29,7 @@ class SingleCluster:
 
     @property
     def kubectl(self) -> Kubectl:
-        return self.admin.within("shop")
+        return self.admin.in_namespace("shop")
 
     def start(self) -> None:
         command = [
@@ -54,8 +53,6 @@ class SingleCluster:
         self.managers[-1].send_signal(signal.SIGTERM)
         return self.managers[-1].wait(timeout=15)
 
-    # --- what kubectl shows
-
     def apply(self, image: str, replicas: int) -> None:
         self.kubectl("apply", "-f", "-", stdin=json.dumps(workload(image, replicas)))
 
@@ -64,7 +61,7 @@ class SingleCluster:
         return found
 
     def images(self) -> list[str]:
-        """Of the machines that run."""
+        """Return the images of the running machines."""
         return [
             server["spec"]["containers"][0]["image"]
             for server in self.items("servers")
@@ -75,19 +72,19 @@ class SingleCluster:
         found: dict[str, Any] = self.kubectl.json("get", "workload", "web").get("status", {})
         return found
 
-    def until_runs(self, image: str, replicas: int) -> None:
+    def wait_until_running(self, image: str, replicas: int) -> None:
         def holds() -> bool:
-            counts = self.status()
-            told = (counts.get("readyReplicas"), counts.get("updatedReplicas"))
-            return self.images() == [image] * replicas and told == (replicas, replicas)
+            status = self.status()
+            counts = (status.get("readyReplicas"), status.get("updatedReplicas"))
+            return self.images() == [image] * replicas and counts == (replicas, replicas)
 
-        eventually(holds, f"{replicas} of {image} run", within_s=PATIENCE_S)
+        eventually(holds, f"{replicas} of {image} run", within_s=TIMEOUT_S)
 
-    def until_says(self, *words: str) -> None:
+    def wait_for_status(self, *words: str) -> None:
         eventually(
             lambda: all(word in json.dumps(self.status()) for word in words),
-            f"the workload says {words}",
-            within_s=PATIENCE_S,
+            f"the status contains {words}",
+            within_s=TIMEOUT_S,
         )
 
 
@@ -106,8 +103,8 @@ def workload(image: str, replicas: int) -> dict[str, Any]:
     }
 
 
-def account_kubeconfig(admin: Kubectl, path: Path) -> Path:
-    """One context, of the shipped account: it names no plane."""
+def write_account_kubeconfig(admin: Kubectl, path: Path) -> Path:
+    """Write a kubeconfig of the shipped account, whose context names no plane."""
     config = json.loads(admin("config", "view", "--raw", "--minify", "-o", "json"))
     token = admin("create", "token", "compute-manager", "-n", "kube-system").strip()
     config["users"][0]["user"] = {"token": token}
@@ -116,7 +113,7 @@ def account_kubeconfig(admin: Kubectl, path: Path) -> Path:
     return path
 
 
-def installed(admin: Kubectl) -> None:
-    """Our kinds on an API server that has never heard of them."""
+def install_crds(admin: Kubectl) -> None:
+    """Install our kinds on an API server."""
     admin("apply", "--server-side", "-f", str(DEPLOY / "crds"))
     admin("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")

@@ -119,27 +119,27 @@ async def test_a_successor_keeps_the_hardware_address_of_its_address(cell: Cell)
 
 
 async def test_command_and_args_replace_those_of_the_image(engine: TestEngine, cell: Cell) -> None:
-    engine.publish("said:1", "v", 'ENTRYPOINT ["echo", "entry"]', 'CMD ["image"]')
-    image = engine.image("said:1")
+    engine.publish("echo:1", "v", 'ENTRYPOINT ["echo", "entry"]', 'CMD ["image"]')
+    image = engine.image("echo:1")
     expected = {
         "neither": ("entry image", [], []),
         "args": ("entry given", [], ["given"]),
         "command": ("", ["echo"], []),
         "both": ("a b", ["echo", "a"], ["b"]),
     }
-    for name, (said, command, args) in expected.items():
+    for name, (output, command, args) in expected.items():
         container = Container(name="app", image=image, command=command, args=args)
         await cell.driver.start(f"ns/{name}/1", cell.of_containers(container))
         ended = await cell.reached(lambda s: s.phase == "Failed", f"ns/{name}/1")
         assert ended.reason == Reason.INSTANCE_CRASHING
-        assert [line for line in ended.last_lines if line] == ([said] if said else []), name
+        assert [line for line in ended.last_lines if line] == ([output] if output else []), name
 
 
 async def test_variables_and_read_only_files_are_in_the_container(cell: Cell) -> None:
     script = "echo $WORD; cat /data/sub/file; ls -l /data/sub; touch /data/x; sleep 1000"
     spec = cell.spec(
         *("sh", "-c", script),
-        env=[EnvVar(name="WORD", value="said")],
+        env=[EnvVar(name="WORD", value="replaced")],
         volumes=[Volume(name="v", config_map=ConfigMapVolume(name="c"))],
         volume_attachments=[VolumeAttachment(name="v", mount_path="/data")],
     )
@@ -151,13 +151,13 @@ async def test_variables_and_read_only_files_are_in_the_container(cell: Cell) ->
     await cell.running()
     (name,) = cell.containers()
 
-    async def has_said() -> bool:
-        return "Read-only file system" in cell.engine.said(name)
+    async def has_output() -> bool:
+        return "Read-only file system" in cell.engine.logs(name)
 
-    await cell.until(has_said)
-    said = cell.engine.said(name)
-    assert said.startswith("secret-word\ncontent\n")
-    assert "-r--r-----" in said
+    await cell.until(has_output)
+    output = cell.engine.logs(name)
+    assert output.startswith("secret-word\ncontent\n")
+    assert "-r--r-----" in output
     await cell.driver.remove(ID)
     await cell.gone()
     assert list((cell.state / "data" / "dfw").iterdir()) == [], "secrets were left on the disk"
@@ -179,15 +179,15 @@ async def test_security_context_and_limits_are_applied(cell: Cell) -> None:
     await cell.running()
     (name,) = cell.containers()
 
-    async def has_said() -> bool:
-        return "67108864" in cell.engine.said(name)
+    async def has_output() -> bool:
+        return "67108864" in cell.engine.logs(name)
 
-    await cell.until(has_said)
-    said = cell.engine.said(name)
-    assert "uid=1000(1000) gid=1000(1000)" in said
-    assert "/x: Read-only file system" in said
-    assert "tmp" in said.splitlines()
-    assert "NoNewPrivs:\t1" in said
+    await cell.until(has_output)
+    output = cell.engine.logs(name)
+    assert "uid=1000(1000) gid=1000(1000)" in output
+    assert "/x: Read-only file system" in output
+    assert "tmp" in output.splitlines()
+    assert "NoNewPrivs:\t1" in output
     quota = cell.engine.podman("inspect", "--format", "{{.HostConfig.NanoCpus}}", name).strip()
     assert quota == "500000000"
 
@@ -237,7 +237,7 @@ async def test_an_unreachable_registry_and_a_missing_image_with_pull_policy_neve
 ) -> None:
     away = Container(name="app", image="127.0.0.1:9/web:1")
     await cell.driver.start("ns/away/1", cell.of_containers(away))
-    never = cell.spec(image="web:nobody-has-it", image_pull_policy="Never")
+    never = cell.spec(image="web:missing", image_pull_policy="Never")
     await cell.driver.start("ns/never/1", never)
     failed = await cell.reached(lambda s: s.phase == "Failed", "ns/away/1")
     assert failed.reason == Reason.REGISTRY_UNREACHABLE
@@ -363,7 +363,7 @@ async def test_an_engine_restart_changes_no_machine(cell: Cell) -> None:
     (name,) = cell.containers()
     cell.engine.podman("kill", name)
     ended = await cell.reached(lambda s: s.phase == "Failed")
-    assert ended.exit_code == 137, "events are heard again"
+    assert ended.exit_code == 137, "the driver receives events again"
 
 
 async def test_an_incomplete_machine_is_recreated(cell: Cell) -> None:
@@ -465,7 +465,7 @@ async def test_the_usage_of_a_machine_is_measured(cell: Cell) -> None:
     assert usage is not None
     assert 50 <= usage.cpu_millicores <= 400, "its limit is 300m"
     assert usage.memory_limit_mebibytes == 64
-    assert await cell.driver.queries.usage("ns/nobody") is None
+    assert await cell.driver.queries.usage("ns/missing") is None
 
 
 async def test_a_crash_report_survives_process_and_machine_and_contains_no_secret(
@@ -528,7 +528,7 @@ async def test_an_image_is_checked_in_its_registry_without_a_pull(
     assert (found.outcome, found.digest[:7]) == ("found", "sha256:")
     assert await verdict(engine.image(f"web@{found.digest}")) == ("found", "")
     assert await verdict(engine.image("web:none")) == ("missing", "manifest unknown")
-    assert await verdict(engine.image("nobody:1")) == ("missing", "manifest unknown")
+    assert await verdict(engine.image("missing:1")) == ("missing", "manifest unknown")
     private = f"{engine.private}/web:1"
     assert (await verdict(private))[0] == "denied"
     assert (await verdict(private, "Always", config("wrong")))[0] == "denied"

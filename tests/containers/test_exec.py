@@ -106,10 +106,10 @@ def test_a_command_that_cannot_run_has_a_message_and_the_exit_code_of_a_shell(
     done = inside.run("--", "/etc/passwd")
     assert done.returncode == 126
     assert b"permission denied" in done.stderr
-    done = inside.run("-c", "nobody", "--", "ls")
+    done = inside.run("-c", "missing", "--", "ls")
     assert (done.returncode, done.stderr.splitlines()[0]) == (
         3,
-        b"Error: There is no container 'nobody'.",
+        b"Error: There is no container 'missing'.",
     )
     done = inside.run("-t", "--", "ls")
     assert done.returncode == 2
@@ -139,7 +139,7 @@ def test_a_command_ends_with_its_connection(inside: Inside) -> None:
     assert "sleep 4321" in inside.processes()
     process.kill()
     process.communicate()
-    eventually(lambda: "sleep 4321" not in inside.processes(), "it was ended")
+    eventually(lambda: "sleep 4321" not in inside.processes(), "the process is ended")
     eventually(
         lambda: "ClientGone" in [entry["reason"] for entry in inside.audited()],
         "its end is in the trail",
@@ -162,15 +162,15 @@ def test_a_user_without_access_is_disconnected_within_seconds_and_audited(
     }
     bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings"
     admin.post(bindings, binding)
-    asked = admin.post("/api/v1/namespaces/default/serviceaccounts/eve/token", {"spec": {}})
-    config = admin.kubeconfig(tmp_path / "eve.yaml", asked["status"]["token"])
+    issued = admin.post("/api/v1/namespaces/default/serviceaccounts/eve/token", {"spec": {}})
+    config = admin.kubeconfig(tmp_path / "eve.yaml", issued["status"]["token"])
     eve = Inside(inside.real, inside.name, config)
     process = eve.begun(*HERE)
     admin.ask("DELETE", f"{bindings}/eve")
-    _, said = process.communicate(timeout=10)
-    assert process.returncode == 5, said
-    assert b"you have no access to this instance any more: Forbidden" in said
-    eventually(lambda: "sleep 4321" not in inside.processes(), "it was ended")
+    _, stderr = process.communicate(timeout=10)
+    assert process.returncode == 5, stderr
+    assert b"you have no access to this instance any more: Forbidden" in stderr
+    eventually(lambda: "sleep 4321" not in inside.processes(), "the process is ended")
     again = eve.run("--", "ls")
     assert again.returncode == 5
     user = "system:serviceaccount:default:eve"

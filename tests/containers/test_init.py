@@ -145,6 +145,6 @@ def test_doctor_names_the_package_that_the_engine_lacks(no_init: TestEngine, rea
     done = real.deploy("shop", f"--image={image}", "--city=DFW")
     assert done.returncode == 0, done.stderr
     eventually(lambda: len(real.ready("shop")) == 1, "the instance runs without an init process")
-    told = real.run("doctor")
-    assert told.returncode == 0, told.stderr
-    assert "catatonit" in told.stdout
+    report = real.run("doctor")
+    assert report.returncode == 0, report.stderr
+    assert "catatonit" in report.stdout

@@ -42,11 +42,11 @@ def test_a_bad_image_is_reported_and_a_good_one_fixes_the_workload(
     assert real.instances() == [], "nothing was deployed"
     real.deploy("web", *bad, "--no-wait", "--skip-checks")
 
-    def says_so() -> bool:
+    def is_reported() -> bool:
         found = real.instances("web")
         return bool(found) and found[0]["reason"] == "ImageUnavailable"
 
-    eventually(says_so, "the image is said to be unavailable")
+    eventually(is_reported, "the image is reported as unavailable")
     assert "manifest unknown" in real.instances("web")[0]["message"]
     done = real.deploy("web", f"--image={engine.image('web:1')}", "--city=DFW")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -151,10 +151,10 @@ def test_logs_of_all_cities_are_merged_and_outlive_their_instances(
     assert real.run("logs", "talk", "--city=dfw").stdout == "first v1\n"
     done = real.deploy("talk", f"--image={engine.image('talk:2')}", *cities)
     assert done.returncode == 0, done.stdout + done.stderr
-    said = real.run("logs", "talk", f"--instance={dfw}").stdout.splitlines()
-    assert said == ["first v1", "first v2"], "of the instance before it as well"
+    lines = real.run("logs", "talk", f"--instance={dfw}").stdout.splitlines()
+    assert lines == ["first v1", "first v2"], "the previous instance is included"
     assert real.run("logs", "talk", f"--instance={dfw}", "--search=v2").stdout == "first v2\n"
-    assert real.run("logs", "talk", "--instance=nobody").stdout == ""
+    assert real.run("logs", "talk", "--instance=missing").stdout == ""
 
 
 def test_logs_require_permission(real: Real, engine: TestEngine) -> None:
@@ -189,17 +189,17 @@ def test_a_stopped_instance_runs_no_command_and_leaves_a_crash_report(
         found = real.instances("ends")
         return bool(found) and found[0]["reason"] == "InstanceCrashing"
 
-    eventually(is_down, "it has ended")
+    eventually(is_down, "the process has exited")
     done = real.run("exec", real.instances("ends")[0]["name"], "--", "ls")
     assert done.returncode == 4, done.stderr
     assert "container app does not run: container app exited with code 9" in done.stderr
     shown = real.run("instances", "describe", real.instances("ends")[0]["name"]).stdout
     assert "container app exited with code 9" in shown
-    told = real.run("explain", "ends").stdout
-    assert "Exit code:  9" in told, told
+    explained = real.run("explain", "ends").stdout
+    assert "Exit code:  9" in explained, explained
     name = real.instances("ends")[0]["name"]
     real.run("destroy", "ends", "--yes")
-    eventually(lambda: real.instances() == [], "it is gone")
+    eventually(lambda: real.instances() == [], "the instance is deleted")
     gone = real.run("instances", "describe", name)
     assert gone.returncode == 0, gone.stderr
     assert f"Instance {name} (project/default) is gone." in gone.stdout

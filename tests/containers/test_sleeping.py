@@ -128,7 +128,7 @@ def get(url: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def shared(engine: TestEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def shared_site(engine: TestEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """One platform for all tests, because its start takes longer than a wake."""
     folder = tmp_path_factory.mktemp("sleeping")
     platform = Real(folder / "state")
@@ -138,9 +138,9 @@ def shared(engine: TestEngine, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 @pytest.fixture
-def site(shared: Site) -> Iterator[Site]:
-    yield shared
-    shared.destroy()
+def site(shared_site: Site) -> Iterator[Site]:
+    yield shared_site
+    shared_site.destroy()
 
 
 @pytest.mark.parametrize(("mode", "state"), [("pause", "paused"), ("stop", "exited")])
@@ -154,7 +154,7 @@ def test_a_hundred_sleeps_lose_no_request(site: Site, mode: str, state: str) -> 
             time.sleep(0.09 + number / 1000)  # at the moment when it falls asleep
         assert get(url) == "v1"
     site.falls_asleep(state)
-    eventually(lambda: site.reasons() == [("True", "Asleep")], "it is said to be asleep")
+    eventually(lambda: site.reasons() == [("True", "Asleep")], "it is reported as asleep")
     (instance,) = site.platform.objects("project/default", "instances")
     wake = instance["status"]["lastWake"]
     assert (wake["mode"], wake.get("failure", "")) == (mode, "")
@@ -188,7 +188,7 @@ def test_sleeping_instances_are_replaced_without_a_wake(site: Site) -> None:
     servers = {server["metadata"]["uid"] for server in site.platform.objects("cell/dfw", "servers")}
     woken = site.wakes()
     site.deploy("pause", version=2, replicas=2, idle_after="200ms")
-    assert site.wakes() == woken, "nobody was woken for it"
+    assert site.wakes() == woken, "no instance was woken"
     after = {server["metadata"]["uid"] for server in site.platform.objects("cell/dfw", "servers")}
     assert not servers & after
     assert get(site.url) == "v2"
@@ -204,7 +204,8 @@ def test_a_failed_wake_is_reported_and_the_connection_closed(site: Site) -> None
     with pytest.raises(http.client.RemoteDisconnected):
         get(url)
     eventually(
-        lambda: "exited with code 7" in site.platform.run("events", "web").stdout, "it is told"
+        lambda: "exited with code 7" in site.platform.run("events", "web").stdout,
+        "the failure is reported",
     )
     eventually(lambda: site.reasons() == [("False", "InstanceCrashing")], "it is not available")
     (instance,) = site.platform.objects("project/default", "instances")
@@ -218,7 +219,7 @@ def test_sleeping_instances_survive_the_platform_and_wake_on_the_first_connectio
         site.deploy(mode)
         url = site.url
         site.falls_asleep(state)
-        eventually(lambda: site.reasons() == [("True", "Asleep")], "it is said to be asleep")
+        eventually(lambda: site.reasons() == [("True", "Asleep")], "it is reported as asleep")
         site.platform.kill()
         assert site.containers.states() == [state]
         up(site.platform, site.engine)

@@ -1,7 +1,7 @@
 """Platforms for tests; no process outlives its test.
 
-``platform`` is a platform of a test's own. ``shared`` is one for a whole session, with a namespace
-``space`` for each test that asks for it: most tests of kubectl need no more than that.
+``platform`` is a new platform for one test. ``shared_platform`` is one for the session; most tests
+of kubectl only need a new namespace of it (``in_namespace``).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from hack.find_kubectl import NoKubectl, kubectl
 from testkit.processes.api_servers import RealServers, running_servers
 from testkit.processes.kubectl import Kubectl
 from testkit.processes.local_platform import CITIES, LocalPlatform, allow_on_platform
-from tests.e2e.aftermath import aftermath
-from tests.e2e.processes import Api, empty_project, running_processes
+from tests.e2e.failure_report import describe_topology
+from tests.e2e.processes import Api, project_with_cleanup, running_processes
 from tests.e2e.topologies import TOPOLOGIES, Topology
 from tests.karmada.assets import needed_karmada
 from tests.kubernetes.topology import KubernetesTopology
@@ -30,37 +30,36 @@ _NAME_MAX = 50
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Look for kubectl before the first test: building one takes longer than a test may."""
+    """Find or build kubectl before the first test, because a build exceeds the test timeout."""
     if any("needs_kubectl" in getattr(item, "fixturenames", ()) for item in session.items):
         try:
             kubectl()
         except NoKubectl:
-            return  # each test says so itself
+            return  # reported by needs_kubectl in each test
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failure on a topology says what its planes held then: the next run may not fail."""
+    """Add the state of the topology to the report of a failed test."""
     report = yield
     arguments = getattr(item, "funcargs", {})
     for topology in [arguments[name] for name in arguments if name.endswith("topology")][:1]:
         if report.failed:
-            report.sections.append(("what the planes hold", aftermath(topology)))
+            report.sections.append(("state of the planes", describe_topology(topology)))
     return report
 
 
 @pytest.fixture(autouse=True)
-def leaves_nothing_open() -> Iterator[None]:
-    """What a test forgot to close is found while its own rules for warnings hold, not in the middle
-    of a later test that has nothing to do with it."""
+def collect_garbage() -> Iterator[None]:
+    """Report unclosed resources in the test that leaked them, not in a later one."""
     yield
     gc.collect()
 
 
 @pytest.fixture
-def stopped(tmp_path: Path) -> Iterator[LocalPlatform]:
+def stopped_platform(tmp_path: Path) -> Iterator[LocalPlatform]:
     """A platform that has never been started."""
     platform = LocalPlatform(tmp_path / "state")
     yield platform
@@ -68,10 +67,10 @@ def stopped(tmp_path: Path) -> Iterator[LocalPlatform]:
 
 
 @pytest.fixture
-def platform(stopped: LocalPlatform) -> LocalPlatform:
-    done = stopped.up("--port", "0")
+def platform(stopped_platform: LocalPlatform) -> LocalPlatform:
+    done = stopped_platform.up("--port", "0")
     assert done.returncode == 0, done.stderr
-    return stopped
+    return stopped_platform
 
 
 @pytest.fixture(scope="session")
@@ -85,8 +84,8 @@ def needs_kubectl() -> None:
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPlatform]:
-    """One platform for all tests that leave it as they found it."""
+def shared_platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPlatform]:
+    """A platform for all tests that remove what they create."""
     running = LocalPlatform(tmp_path_factory.mktemp("shared") / "state")
     done = running.up("--port", "0")
     assert done.returncode == 0, done.stderr
@@ -97,25 +96,26 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPlatform]:
 
 
 @pytest.fixture(scope="session")
-def in_project(needs_kubectl: None, shared: LocalPlatform) -> Kubectl:
-    """As the administrator of a project, beside controllers that act on workloads."""
-    return Kubectl(shared.kubeconfig, PROJECT)
+def in_project(needs_kubectl: None, shared_platform: LocalPlatform) -> Kubectl:
+    """kubectl of a project administrator; the controllers of the project run."""
+    return Kubectl(shared_platform.kubeconfig, PROJECT)
 
 
 @pytest.fixture(scope="session")
-def in_platform(needs_kubectl: None, shared: LocalPlatform) -> Kubectl:
-    """As the administrator of the platform plane, where nobody acts on workloads."""
-    return Kubectl(shared.kubeconfig, "platform")
+def in_platform(needs_kubectl: None, shared_platform: LocalPlatform) -> Kubectl:
+    """kubectl of the administrator of the platform plane, where no controller handles workloads."""
+    return Kubectl(shared_platform.kubeconfig, "platform")
 
 
 @pytest.fixture
-def space(in_platform: Kubectl, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
-    """A namespace of the test's own on the platform plane."""
+def in_namespace(in_platform: Kubectl, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
+    """kubectl in a new namespace of the platform plane."""
     words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower())[:_NAME_MAX].strip("-")
-    digest = hashlib.sha256(request.node.name.encode()).hexdigest()[:6]  # cut names may be equal
+    # Shortened names may be equal.
+    digest = hashlib.sha256(request.node.name.encode()).hexdigest()[:6]
     name = f"{words}-{digest}"
     in_platform("create", "namespace", name)
-    yield in_platform.within(name)
+    yield in_platform.in_namespace(name)
     in_platform("delete", "namespace", name, "--wait=false")
 
 
@@ -127,7 +127,7 @@ def real_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServe
 
 @pytest.fixture
 def real_plane(request: pytest.FixtureRequest, real_servers: RealServers) -> Iterator[Kubectl]:
-    """A kube-apiserver of the test's own; on the etcd of all of them."""
+    """A new kube-apiserver on the shared etcd."""
     name = hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:8]
     plane = real_servers.start_plane(name)
     try:
@@ -137,19 +137,19 @@ def real_plane(request: pytest.FixtureRequest, real_servers: RealServers) -> Ite
         real_servers.stop_plane(name)
 
 
-# --- what the suites run on (topologies.py)
+# --- topologies (topologies.py)
 
 
 @pytest.fixture(scope="module", params=TOPOLOGIES)
 def topology(request: pytest.FixtureRequest) -> Topology:
-    """Shared by the tests of a module, which leave it as they found it."""
+    """A topology that the tests of a module share; each test removes what it creates."""
     found: Topology = request.getfixturevalue(f"{request.param}_topology")
     return found
 
 
 @pytest.fixture(scope="session")
 def embedded_topology(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topology]:
-    """One for all suites, each of which leaves it as it found it."""
+    """One embedded topology for the session; each test removes what it creates."""
     yield from running_processes(tmp_path_factory.mktemp("topology"), "dfw", "ord")
 
 
@@ -157,16 +157,16 @@ def embedded_topology(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topo
 def kubernetes_topology(
     tmp_path_factory: pytest.TempPathFactory, needs_kubectl: None, real_servers: RealServers
 ) -> Iterator[Topology]:
-    """One for the whole session: five API servers take their time."""
+    """One Kubernetes topology for the session, because five API servers start slowly."""
     folder = tmp_path_factory.mktemp("topology")
-    yield from _running(KubernetesTopology(real_servers, folder, ("dfw", "ord")))
+    yield from _run_topology(KubernetesTopology(real_servers, folder, ("dfw", "ord")))
 
 
 @pytest.fixture(scope="session")
 def karmada_topology(
     tmp_path_factory: pytest.TempPathFactory, needs_kubectl: None
 ) -> Iterator[Topology]:
-    """A real Karmada as the hub."""
+    """A topology with a real Karmada as the hub."""
     yield from _with_karmada(tmp_path_factory.mktemp("karmada"), has_our_cells=False)
 
 
@@ -174,13 +174,13 @@ def karmada_topology(
 def mixed_topology(
     tmp_path_factory: pytest.TempPathFactory, needs_kubectl: None
 ) -> Iterator[Topology]:
-    """The same, and its members are servers of ours."""
+    """A topology with a real Karmada, whose members are our own servers."""
     yield from _with_karmada(tmp_path_factory.mktemp("mixed"), has_our_cells=True)
 
 
 def _with_karmada(folder: Path, *, has_our_cells: bool) -> Iterator[Topology]:
     with running_servers(folder) as servers:
-        yield from _running(
+        yield from _run_topology(
             KubernetesTopology(
                 servers,
                 folder,
@@ -191,7 +191,7 @@ def _with_karmada(folder: Path, *, has_our_cells: bool) -> Iterator[Topology]:
         )
 
 
-def _running(found: KubernetesTopology) -> Iterator[Topology]:
+def _run_topology(found: KubernetesTopology) -> Iterator[Topology]:
     try:
         found.prepare()
         found.up()
@@ -199,16 +199,16 @@ def _running(found: KubernetesTopology) -> Iterator[Topology]:
     finally:
         codes = found.down()
     assert found.refusals() == {}, "the shipped roles suffice"
-    assert set(codes) == {0}, "every manager stops in an orderly way"
+    assert set(codes) == {0}, "every manager exits with code 0"
 
 
 @pytest.fixture
 def hub(topology: Topology) -> Api:
-    """As the controllers see it."""
+    """A client of the hub with the permissions of the controllers."""
     return topology.api("hub", manager=True)
 
 
 @pytest.fixture
 def project(topology: Topology) -> Iterator[Api]:
-    """The default project of the topology for a test, and nothing of the test left in it."""
-    yield from empty_project(topology)
+    """A client of the default project; all workloads are deleted after the test."""
+    yield from project_with_cleanup(topology)

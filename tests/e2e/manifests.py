@@ -1,4 +1,4 @@
-"""Manifests for kubectl, as JSON text: YAML readers take it, and tests can change it."""
+"""Manifests for kubectl, as JSON text, which is valid YAML and easy to change in tests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def image(obj: dict[str, Any]) -> str:
 
 
 def owned(name: str, owner: Mapping[str, Any], *, finalizers: tuple[str, ...] = ()) -> str:
-    """A config map that belongs to another object and blocks it."""
+    """Return a ConfigMap that is owned by ``owner`` and blocks its deletion."""
     obj = json.loads(config_map(name))
     metadata = owner["metadata"]
     reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"]}
@@ -44,7 +44,7 @@ def owned(name: str, owner: Mapping[str, Any], *, finalizers: tuple[str, ...] = 
 
 
 def widget_definition() -> str:
-    """A kind of its users' own, with replicas, columns and descriptions."""
+    """Return a CustomResourceDefinition with a scale, columns and descriptions."""
     size = {"type": "integer", "minimum": 1, "description": "How large it is."}
     spec = {
         "type": "object",

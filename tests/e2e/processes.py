@@ -1,5 +1,7 @@
-"""A platform in several processes for a test: the hub's, and one for each cell, as on machines of
-their own. Whatever a test does to a process, in the end all are stopped, by their pids."""
+"""A platform in several processes for a test: the center, and one process for each cell.
+
+At the end of a test all processes are stopped, by their pids.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +28,16 @@ from testkit.processes.local_platform import LocalPlatform, eventually
 Object = dict[str, Any]
 
 COMPUTE = "/apis/compute.datumapis.com/v1alpha"
-SPACE = f"{COMPUTE}/namespaces/default"
+NAMESPACE = f"{COMPUTE}/namespaces/default"
 DEPLOYMENTS, INSTANCES = f"{COMPUTE}/workloaddeployments", f"{COMPUTE}/instances"
 SERVERS = "/apis/region.datumapis.com/v1alpha/servers"
 CLUSTERS = "/apis/cluster.karmada.io/v1alpha1/clusters"
 WORKS = "/apis/work.karmada.io/v1alpha1/works"
 POLICIES = "/apis/policy.karmada.io/v1alpha1/propagationpolicies"
-HUB = "centre"  # the process that is no cell
-# A silent cell is said to be one much sooner than usual, and a size may go at once.
-SHORT = {
+# The process that is not a cell: projects, hub and their controllers.
+CENTER = "center"
+# Unreachable cells are detected sooner, and instance types can be disabled immediately.
+SHORT_TIMEOUTS = {
     "DATUM_CELL_PROBE_SECONDS": "0.5",
     "DATUM_CELL_GRACE_SECONDS": "2",
     "DATUM_INSTANCE_TYPE_DEPRECATION_GRACE_PERIOD": "0s",
@@ -61,15 +64,15 @@ class Processes:
         return self.platform.kubeconfig
 
     @property
-    def patience_s(self) -> float:
+    def timeout_s(self) -> float:
         return 30
 
     def run(self, *arguments: str) -> Any:
         return self.platform.run(*arguments)
 
     def up(self) -> None:
-        before = {name: os.environ.get(name) for name in SHORT}
-        os.environ.update(SHORT)
+        before = {name: os.environ.get(name) for name in SHORT_TIMEOUTS}
+        os.environ.update(SHORT_TIMEOUTS)
         try:
             done = self.platform.up("--processes", "--cells", ",".join(self.cells))
         finally:
@@ -77,18 +80,18 @@ class Processes:
                 os.environ.pop(name) if value is None else os.environ.update({name: value})
         assert done.returncode == 0, done.stderr
 
-    def settle(self) -> None:
+    def restore(self) -> None:
         for name in list(self.stopped):
             self.resume(name)
 
     def down(self) -> None:
-        self.settle()
+        self.restore()
         for name in list(self.children):
             self.terminate(name)
         self.platform.down()
 
     def start(self, name: str) -> None:
-        """One cell alone, whether or not there is a hub."""
+        """Start one cell, also while the hub is down."""
         state = self.directory(name)
         command = [sys.executable, "-P", "-m", "datum_compute.app.cell_server"]
         log = os.open(state / "server.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -100,13 +103,13 @@ class Processes:
 
         def is_ready() -> bool:
             assert child.poll() is None, (state / "server.log").read_text()[-2000:]
-            return (state / "server.json").exists() and self._answers(name)
+            return (state / "server.json").exists() and self._is_responding(name)
 
-        eventually(is_ready, f"{name} answers")
+        eventually(is_ready, f"{name} responds")
 
-    def _answers(self, name: str) -> bool:
+    def _is_responding(self, name: str) -> bool:
         try:
-            self.reach(name).ask("GET", "/api/v1/namespaces/default")
+            self.cell_api(name).request("GET", "/api/v1/namespaces/default")
         except (OSError, KeyError):
             return False
         return True
@@ -117,21 +120,24 @@ class Processes:
         child.wait(timeout=20)
 
     def directory(self, name: str) -> Path:
-        return self.state if name == HUB else self.state / "cells" / name
+        return self.state if name == CENTER else self.state / "cells" / name
 
     def pid(self, name: str) -> int:
         return int(json.loads((self.directory(name) / "server.json").read_text())["pid"])
 
     def kill(self, name: str) -> None:
-        """As a power cut would: no farewell."""
+        """Kill the process with SIGKILL."""
         pid = self.pid(name)
         os.kill(pid, signal.SIGKILL)
         if name in self.children:
             self.children.pop(name).wait(timeout=20)
-        eventually(lambda: not Path(f"/proc/{pid}/cmdline").exists() or _is_zombie(pid), "dead")
+        eventually(
+            lambda: not Path(f"/proc/{pid}/cmdline").exists() or _is_zombie(pid),
+            "the process is gone",
+        )
 
     def pause(self, name: str) -> None:
-        """It keeps its connections and answers nothing: a silent partition."""
+        """Suspend the process: connections stay open and receive no response."""
         os.kill(self.pid(name), signal.SIGSTOP)
         self.stopped.add(name)
 
@@ -140,23 +146,23 @@ class Processes:
         self.stopped.discard(name)
 
     def api(self, context: str, *, manager: bool = False) -> Api:
-        """As whoever the kubeconfig knows; as the controllers where users may not look."""
+        """Return a client with the credentials of the user, or of the controllers."""
         return self._api(self.state / ("manager.kubeconfig" if manager else "kubeconfig"), context)
 
     def gateway(self) -> Api:
-        """Where people of the project ask about their instances: at the plane itself."""
+        """Return a client for instance subresources such as logs."""
         return self.api("project/default")
 
-    def reach(self, cell: str) -> Api:
-        """A cell, by what itself has written."""
+    def cell_api(self, cell: str) -> Api:
+        """Return a client with the kubeconfig that the cell wrote."""
         return self._api(self.directory(cell) / "manager.kubeconfig", f"cell/{cell}")
 
     def as_cell(self, cell: str) -> Api:
-        """Planes beyond its own as a cell reaches them, by full paths and with its certificate."""
+        """Return a client of the center with the certificate of the cell, for full paths."""
         state = self.directory(cell)
-        trust = ssl.create_default_context(cafile=str(state / "hub-ca.crt"))
-        trust.load_cert_chain(str(state / "cell.crt"), str(state / "cell.key"))
-        return Api(json.loads((state / "membership.json").read_text())["hub"], "", trust)
+        tls = ssl.create_default_context(cafile=str(state / "hub-ca.crt"))
+        tls.load_cert_chain(str(state / "cell.crt"), str(state / "cell.key"))
+        return Api(json.loads((state / "membership.json").read_text())["hub"], "", tls)
 
     def _api(self, file: Path, context: str) -> Api:
         config = yaml.safe_load(file.read_text())
@@ -171,42 +177,42 @@ class Processes:
 class Api:
     server: str
     token: str
-    trust: ssl.SSLContext
+    tls: ssl.SSLContext
 
-    def ask(
+    def request(
         self, method: str, path: str, body: Any = None, content: str = "application/json"
     ) -> Object:
         data = json.dumps(body).encode() if body is not None else None
         headers = {"content-type": content}
-        if self.token:  # else the certificate says who asks
+        if self.token:  # otherwise the client certificate authenticates
             headers["authorization"] = f"Bearer {self.token}"
         request = urllib.request.Request(
             self.server + path, data=data, headers=headers, method=method
         )
         while True:
             try:
-                with urllib.request.urlopen(request, context=self.trust, timeout=10) as answer:
-                    found: Object = json.loads(answer.read())
+                with urllib.request.urlopen(request, context=self.tls, timeout=10) as response:
+                    found: Object = json.loads(response.read())
                     return found
             except urllib.error.HTTPError as error:
-                with error:  # it holds the connection
-                    words = BytesIO(error.read())
-                if error.code != 429:  # a server that has just started asks to come again
-                    told = (error.url, error.code, error.reason, error.headers)
-                    raise urllib.error.HTTPError(*told, words) from None
+                with error:  # closes the connection
+                    body_of_error = BytesIO(error.read())
+                if error.code != 429:  # sent by a server that has just started
+                    fields = (error.url, error.code, error.reason, error.headers)
+                    raise urllib.error.HTTPError(*fields, body_of_error) from None
                 time.sleep(float(error.headers.get("Retry-After", 1)))
 
-    def code(self, method: str, path: str, body: Any = None) -> int:
-        """How the server answers, whatever that is."""
+    def status_code(self, method: str, path: str, body: Any = None) -> int:
+        """Return the status code of the response, 200 for every success."""
         content = "application/merge-patch+json" if method == "PATCH" else "application/json"
         try:
-            self.ask(method, path, body, content)
+            self.request(method, path, body, content)
         except urllib.error.HTTPError as error:
             return error.code
         return 200
 
     def items(self, path: str) -> list[Object]:
-        items: list[Object] = self.ask("GET", path)["items"]
+        items: list[Object] = self.request("GET", path)["items"]
         return items
 
     def names(self, path: str) -> list[str]:
@@ -214,24 +220,24 @@ class Api:
 
     def find(self, path: str) -> Object | None:
         try:
-            return self.ask("GET", path)
+            return self.request("GET", path)
         except urllib.error.HTTPError as error:
             if error.code == 404:
                 return None
             raise
 
     def create(self, path: str, obj: Object) -> Object:
-        return self.ask("POST", path, obj)
+        return self.request("POST", path, obj)
 
     def patch(self, path: str, change: Object) -> Object:
-        return self.ask("PATCH", path, change, "application/merge-patch+json")
+        return self.request("PATCH", path, change, "application/merge-patch+json")
 
     def delete(self, path: str) -> Object:
-        return self.ask("DELETE", path)
+        return self.request("DELETE", path)
 
 
-def named(api: Api, path: str, name: str) -> list[Object]:
-    """What belongs to a workload, by its name."""
+def objects_of(api: Api, path: str, name: str) -> list[Object]:
+    """List the objects of a workload, by the prefix of their names."""
     return [obj for obj in api.items(path) if obj["metadata"]["name"].startswith(f"{name}-")]
 
 
@@ -244,24 +250,24 @@ def running_processes(folder: Path, *cells: str) -> Iterator[Processes]:
         running.down()
 
 
-class Settling(Protocol):
+class Restorable(Protocol):
     def api(self, context: str, *, manager: bool = False) -> Api: ...
 
-    def settle(self) -> None: ...
+    def restore(self) -> None: ...
 
 
-def empty_project(processes: Settling) -> Iterator[Api]:
-    """The default project for a test, and nothing of the test left in it."""
+def project_with_cleanup(processes: Restorable) -> Iterator[Api]:
+    """Yield a client of the default project, and delete all workloads afterwards."""
     api = processes.api("project/default")
     yield api
-    processes.settle()
-    for name in api.names(f"{SPACE}/workloads"):
+    processes.restore()
+    for name in api.names(f"{NAMESPACE}/workloads"):
         try:
-            api.delete(f"{SPACE}/workloads/{name}")
+            api.delete(f"{NAMESPACE}/workloads/{name}")
         except urllib.error.HTTPError as error:
-            if error.code != 404:  # it may have gone by itself
+            if error.code != 404:  # already deleted
                 raise
-    eventually(lambda: not api.names(f"{SPACE}/workloads"), "no workload is left")
+    eventually(lambda: not api.names(f"{NAMESPACE}/workloads"), "no workload is left")
 
 
 def _is_zombie(pid: int) -> bool:
@@ -272,10 +278,10 @@ def _is_zombie(pid: int) -> bool:
 
 
 def condition(obj: Object | None, type_: str) -> tuple[str, str]:
-    """Status and reason, empty where nothing is said."""
+    """Return status and reason of a condition, empty if it is missing."""
     found = (obj or {}).get("status", {}).get("conditions", [])
-    said: Object = next((c for c in found if c["type"] == type_), {})
-    return said.get("status", ""), said.get("reason", "")
+    value: Object = next((c for c in found if c["type"] == type_), {})
+    return value.get("status", ""), value.get("reason", "")
 
 
 def workload(name: str, *cities: str, replicas: int = 1, image: str = "x.example/web:1") -> Object:

@@ -1,4 +1,4 @@
-"""A real terminal (tmux) for a test."""
+"""A terminal (tmux) for a test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TMUX = shutil.which("tmux")
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """A terminal of its own: keys go in, what it shows can be read."""
+    """A tmux session: send keys, and read the displayed text."""
 
     socket: str
 

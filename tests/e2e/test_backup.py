@@ -1,4 +1,4 @@
-"""Backups of a platform that runs, restored into the same place and onto a new one."""
+"""Backups of a running platform, restored to the same and to another directory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from testkit.processes.local_platform import LocalPlatform, eventually
-from tests.e2e.test_full_disk import fill, small_disk
+from tests.e2e.test_full_disk import fill_disk, small_disk
 
 pytestmark = pytest.mark.e2e
 __all__ = ["small_disk"]  # a fixture
@@ -30,7 +30,7 @@ def deploy(platform: LocalPlatform, name: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def succeeded(done: subprocess.CompletedProcess[str]) -> str:
+def output_of(done: subprocess.CompletedProcess[str]) -> str:
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -40,24 +40,24 @@ def workloads(platform: LocalPlatform) -> list[str]:
     return sorted(w["metadata"]["name"] for w in found)
 
 
-def test_back_to_the_moment_of_the_backup_and_on_from_there(platform: LocalPlatform) -> None:
+def test_a_restore_returns_to_the_state_of_the_backup(platform: LocalPlatform) -> None:
     deploy(platform, "web")
     file = str(platform.state.parent / "a.backup")
-    assert "while it ran" in succeeded(platform.run("local", "backup", file))
+    assert "while it ran" in output_of(platform.run("local", "backup", file))
     deploy(platform, "later")
     refused = platform.run("local", "restore", file, "-y")
-    assert refused.returncode == 2, "it runs"
-    platform.kill()  # without a farewell: the WAL holds what the database does not
-    succeeded(platform.run("local", "restore", file, "-y"))
-    succeeded(platform.up())
+    assert refused.returncode == 2, "the platform is running"
+    platform.kill()  # the WAL contains writes that the database file does not
+    output_of(platform.run("local", "restore", file, "-y"))
+    output_of(platform.up())
     assert workloads(platform) == ["web"]
     deploy(platform, "again")
 
-    def only_wanted() -> bool:
+    def only_desired_servers() -> bool:
         found = platform.objects("cell/dfw", "servers")
         return sorted(s["metadata"]["name"].partition("-")[0] for s in found) == ["again", "web"]
 
-    eventually(only_wanted, "nothing of the lost time is left")
+    eventually(only_desired_servers, "servers created after the backup are removed")
 
 
 def test_a_platform_moves_to_another_directory_with_its_tokens(
@@ -65,27 +65,29 @@ def test_a_platform_moves_to_another_directory_with_its_tokens(
 ) -> None:
     deploy(platform, "web")
     file = str(tmp_path / "a.backup")
-    succeeded(platform.run("local", "backup", file))
+    output_of(platform.run("local", "backup", file))
     token = platform.kubeconfig.read_text()
     assert platform.down().returncode == 0
     moved = LocalPlatform(tmp_path / "moved")
     try:
-        succeeded(moved.run("local", "restore", file, f"--state-dir={moved.state}"))
-        succeeded(moved.up())
+        output_of(moved.run("local", "restore", file, f"--state-dir={moved.state}"))
+        output_of(moved.up())
         assert moved.kubeconfig.read_text() == token, "the same port, authority and tokens"
         assert workloads(moved) == ["web"]
     finally:
         moved.down()
 
 
-def test_a_full_disk_is_said_and_nothing_changes(small_disk: Path, tmp_path: Path) -> None:
+def test_backup_and_restore_on_a_full_disk_report_it_and_change_nothing(
+    small_disk: Path, tmp_path: Path
+) -> None:
     platform = LocalPlatform(small_disk / "state")
     try:
         assert platform.up("--cells", "dfw").returncode == 0
         deploy(platform, "web")
         file = tmp_path / "a.backup"
-        succeeded(platform.run("local", "backup", str(file)))
-        filler = fill(small_disk)
+        output_of(platform.run("local", "backup", str(file)))
+        filler = fill_disk(small_disk)
         refused = platform.run("local", "backup", str(small_disk / "b.backup"))
         assert refused.returncode == 1
         assert "full" in refused.stderr
@@ -101,17 +103,17 @@ def test_a_full_disk_is_said_and_nothing_changes(small_disk: Path, tmp_path: Pat
         platform.down()
 
 
-def test_cells_with_processes_of_their_own_are_in_the_backup(tmp_path: Path) -> None:
+def test_a_backup_contains_cells_that_run_in_separate_processes(tmp_path: Path) -> None:
     platform = LocalPlatform(tmp_path / "state")
     file = str(tmp_path / "a.backup")
     try:
         assert platform.up("--processes", "--cells", "dfw").returncode == 0
         deploy(platform, "web")
-        succeeded(platform.run("local", "backup", file))
+        output_of(platform.run("local", "backup", file))
         assert platform.down().returncode == 0
         shutil.rmtree(platform.state)
-        succeeded(platform.run("local", "restore", file))
-        succeeded(platform.up())
+        output_of(platform.run("local", "restore", file))
+        output_of(platform.up())
         assert workloads(platform) == ["web"]
         (server,) = platform.objects("cell/dfw", "servers")
         assert server["metadata"]["name"].startswith("web-")

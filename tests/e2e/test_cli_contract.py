@@ -1,4 +1,4 @@
-"""The command line against the platform over its real socket: from nothing to gone."""
+"""Exit codes, output and events of the command line on a running platform."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ pytestmark = pytest.mark.e2e
 DEPLOY = ("deploy", "web", "--image=ghcr.io/example/web:1.0", "--city=DFW,LHR", "-y")
 
 
-def told(text: str) -> list[dict[str, Any]]:
+def parse_events(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_a_workload_from_nothing_to_gone(platform: LocalPlatform) -> None:
+def test_a_workload_is_deployed_updated_restarted_rolled_back_and_destroyed(
+    platform: LocalPlatform,
+) -> None:
     done = platform.run(*DEPLOY, "--deploy-key=one", "-o", "json")
     assert done.returncode == 0, done.stderr
-    events = told(done.stdout)
+    events = parse_events(done.stdout)
     assert [events[0]["event"], events[-1]["event"]] == ["plan", "done"]
     again = platform.run(*DEPLOY, "--deploy-key=one", "-o", "json")
-    assert (again.returncode, told(again.stdout)[0]["action"]) == (0, "created")
+    assert (again.returncode, parse_events(again.stdout)[0]["action"]) == (0, "created")
     assert platform.run(*DEPLOY).stdout == "workload/web unchanged\n"
 
     image = platform.run("deploy", "web", "--image=ghcr.io/example/web:2.0", "-y")
@@ -41,7 +43,7 @@ def test_a_workload_from_nothing_to_gone(platform: LocalPlatform) -> None:
     assert before["LHR"] == after["LHR"]
     assert before["DFW"] != after["DFW"]
     time.sleep(1)
-    assert instances(platform) == after, "and it stays that way"
+    assert instances(platform) == after, "the restart recreates each instance once"
 
     undo = platform.run("rollout", "undo", "web")
     assert undo.returncode == 0, undo.stderr
@@ -50,7 +52,9 @@ def test_a_workload_from_nothing_to_gone(platform: LocalPlatform) -> None:
     assert [item["revision"] for item in history] == [3, 2, 1]
     assert history[0]["restores"] == 1
     assert platform.run("doctor").returncode == 0
-    assert platform.run("destroy", "web").returncode == 2, "nobody is there to say yes"
+    assert platform.run("destroy", "web").returncode == 2, (
+        "confirmation is required and stdin is not a terminal"
+    )
     assert platform.run("destroy", "web", "--confirm=web").returncode == 0
     assert platform.run("status", "web").returncode == 3
 
@@ -60,9 +64,9 @@ def instances(platform: LocalPlatform) -> dict[str, str]:
     return {item["city"]: item["uid"] for item in items}
 
 
-def test_what_does_not_fit_ends_in_6_and_skipped_in_20(platform: LocalPlatform) -> None:
+def test_exceeded_quota_exits_6_and_with_skipped_checks_20(platform: LocalPlatform) -> None:
     big = ("deploy", "web", "--image=x.example/web:1", "--city=DFW", "--min=11", "-y")
-    # A platform that has just come up has not added up yet what may be used.
+    # Right after the start the platform has not computed the quota yet.
     limit = ["instances", "-", "10"]
     eventually(
         lambda: limit in [row.split()[:3] for row in platform.run("quota").stdout.splitlines()],
@@ -77,13 +81,13 @@ def test_what_does_not_fit_ends_in_6_and_skipped_in_20(platform: LocalPlatform) 
     assert "waits for quota" in platform.run("quota").stderr
 
 
-def test_an_error_names_the_request_in_the_audit_trail(platform: LocalPlatform) -> None:
+def test_an_error_contains_the_request_id_of_the_audit_log(platform: LocalPlatform) -> None:
     refused = platform.run("deploy", "web", "--image=x", "--city=XYZ", "-o", "json")
     assert refused.returncode == 2
     assert json.loads(refused.stderr)["error"]["requestId"]
 
 
-def test_ctrl_c_detaches_and_the_rollout_goes_on(platform: LocalPlatform) -> None:
+def test_ctrl_c_detaches_and_the_rollout_continues(platform: LocalPlatform) -> None:
     environment = {**os.environ, "DATUM_STATE_DIR": str(platform.state), "NO_COLOR": "1"}
     with subprocess.Popen(
         [str(BIN / "datumctl"), "compute", *DEPLOY, "--min=4"],
@@ -107,7 +111,7 @@ def test_ctrl_c_detaches_and_the_rollout_goes_on(platform: LocalPlatform) -> Non
     assert resumed.returncode == 0, resumed.stderr
 
 
-def test_a_rollout_is_followed_while_the_server_is_killed_and_comes_back(
+def test_deploy_follows_a_rollout_while_the_server_is_killed_and_restarted(
     platform: LocalPlatform, tmp_path: Path
 ) -> None:
     environment = {**os.environ, "DATUM_STATE_DIR": str(platform.state), "NO_COLOR": "1"}
@@ -124,7 +128,9 @@ def test_a_rollout_is_followed_while_the_server_is_killed_and_comes_back(
         return (tmp_path / "log").read_text()
 
     for round_ in range(3):
-        eventually(lambda: "Updating" in text() or process.poll() is not None, "it has begun")
+        eventually(
+            lambda: "Updating" in text() or process.poll() is not None, "the rollout has started"
+        )
         if process.poll() is not None:
             break
         platform.kill()

@@ -1,4 +1,4 @@
-"""The command line on a real terminal (tmux): drawn progress, Ctrl-C, a window that is resized."""
+"""The command line on a terminal (tmux): live progress, Ctrl-C, and a resized window."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def screen(platform: LocalPlatform) -> Iterator[Screen]:
     path = f"{BIN}:{os.environ['PATH']}"
     shell = f"env -u NO_COLOR PATH={path} DATUM_STATE_DIR={platform.state} PS1='ready> ' sh"
     found.tmux("new-session", "-d", "-s", "main", "-x", "100", "-y", "30", shell)
-    eventually(lambda: "ready>" in found.text(), "the shell is there")
+    eventually(lambda: "ready>" in found.text(), "the shell shows its prompt")
     yield found
     found.tmux("kill-server")
 
@@ -30,25 +30,27 @@ def screen(platform: LocalPlatform) -> Iterator[Screen]:
 DEPLOY = "datumctl compute deploy web --image=x.example/web:1 --city=DFW,LHR --min=3"
 
 
-def test_progress_is_drawn_in_place_and_a_prompt_shows_where(screen: Screen) -> None:
+def test_the_prompt_names_the_project_and_progress_is_redrawn_in_place(screen: Screen) -> None:
     screen.type(DEPLOY)
     question = "Apply to web in project/default (DFW, LHR)? [y/N]"
-    eventually(lambda: question in screen.text(), "it asks")
+    eventually(lambda: question in screen.text(), "it requests confirmation")
     screen.type("yes")
-    eventually(lambda: "PROGRESS" in screen.text(), "a table is drawn")
+    eventually(lambda: "PROGRESS" in screen.text(), "the progress table is displayed")
     screen.tmux("resize-window", "-t", "main", "-x", "64", "-y", "20")
-    eventually(lambda: "web is ready: 6 instances in 2 cities" in screen.text(), "it ends", 60)
-    assert screen.text().count("PROGRESS") == 1, "drawn again in place, not below"
+    eventually(
+        lambda: "web is ready: 6 instances in 2 cities" in screen.text(), "the command ends", 60
+    )
+    assert screen.text().count("PROGRESS") == 1, "the table is redrawn in place"
     assert max(len(line) for line in screen.text().splitlines()) <= 100
 
 
-def test_ctrl_c_detaches_with_130_and_says_how_to_resume(screen: Screen) -> None:
+def test_ctrl_c_exits_130_and_prints_how_to_resume(screen: Screen) -> None:
     screen.type(f"{DEPLOY} -y --min=5; echo code=$?")
-    eventually(lambda: "Rolling out web" in screen.text(), "a table is drawn")
+    eventually(lambda: "Rolling out web" in screen.text(), "the progress table is displayed")
     screen.press("C-c")
-    eventually(lambda: "code=" in screen.text().replace("code=$?", ""), "it ends")
+    eventually(lambda: "code=" in screen.text().replace("code=$?", ""), "the command ends")
     text = screen.text()
     assert "code=130" in text, text
     assert "Wait for it again: datumctl compute rollout status web" in text
     screen.type("datumctl compute rollout status web; echo next=$?")
-    eventually(lambda: "next=0" in screen.text(), "the rollout was not touched", 60)
+    eventually(lambda: "next=0" in screen.text(), "the rollout completes", 60)

@@ -1,4 +1,4 @@
-"""Every verb of the command line once, on every topology: what planes are made of does not show."""
+"""Every command once, on every topology."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from datum_compute.cli.groups import VERBS
-from tests.e2e.processes import SPACE
+from tests.e2e.processes import NAMESPACE
 from tests.e2e.topologies import Topology
 
 pytestmark = pytest.mark.e2e
 
 DEPLOY = ("deploy", "web", "--image=x.example/web:1", "--city=DFW,ORD", "-y")
 INSTANCE = "an instance of web"
-# Verb -> the rest of the command, and words that its answer has.
-LOOKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+# Commands that read: their arguments, and words that the output contains.
+READS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "status": (("web",), ("Available", "DFW", "ORD")),
     "workloads": ((), ("web", "2/2")),
     "instances": (("describe", INSTANCE, "-o", "json"), ("x.example/web:1",)),
@@ -34,9 +34,9 @@ LOOKS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "version": ((), ("datum-compute",)),
     "completion": (("bash",), ("datumctl",)),
 }
-# What simulated machines cannot do is refused in words, with a hint; on pods that is done in
-# tests/kubernetes/test_overlay_federation.py.
-REFUSED = {
+# Commands that simulated instances do not support, and their error.
+# tests/kubernetes/test_overlay_federation.py runs them on pods.
+UNSUPPORTED = {
     "logs": (("web",), "is simulated and runs no process"),
     "exec": ((INSTANCE, "--", "true"), "is simulated and runs no process"),
     "instances": (("top",), "is simulated and runs no process"),
@@ -46,8 +46,8 @@ CHANGES = ("deploy", "diff", "scale", "restart", "rollout", "destroy")
 WITHOUT_PLANES = ("init", "local")
 
 
-def test_no_verb_is_forgotten() -> None:
-    known = {*LOOKS, *REFUSED, *CHANGES, *WITHOUT_PLANES}
+def test_every_command_is_tested() -> None:
+    known = {*READS, *UNSUPPORTED, *CHANGES, *WITHOUT_PLANES}
     assert known == {verb.name for verb in VERBS}
 
 
@@ -66,23 +66,23 @@ def run(web: Topology, *arguments: str) -> subprocess.CompletedProcess[str]:
     return web.run(*arguments)
 
 
-@pytest.mark.parametrize("verb", LOOKS)
-def test_a_verb_that_looks(web: Topology, verb: str) -> None:
-    rest, words = LOOKS[verb]
+@pytest.mark.parametrize("verb", READS)
+def test_a_read_command_prints_the_expected_words(web: Topology, verb: str) -> None:
+    rest, words = READS[verb]
     done = run(web, verb, *rest)
     assert done.returncode == 0, done.stderr
     assert [word for word in words if word not in done.stdout] == [], done.stdout
 
 
-@pytest.mark.parametrize("verb", REFUSED)
-def test_a_verb_that_these_machines_have_no_answer_to(web: Topology, verb: str) -> None:
-    rest, words = REFUSED[verb]
+@pytest.mark.parametrize("verb", UNSUPPORTED)
+def test_an_unsupported_command_fails_with_the_reason(web: Topology, verb: str) -> None:
+    rest, words = UNSUPPORTED[verb]
     done = run(web, verb, *rest)
     assert done.returncode != 0
     assert words in done.stderr
 
 
-def test_the_verbs_that_change(topology: Topology, tmp_path: Path) -> None:
+def test_commands_that_write_change_the_workload(topology: Topology, tmp_path: Path) -> None:
     def run(*arguments: str) -> str:
         done = topology.run(*arguments)
         assert done.returncode == 0, f"{arguments}: {done.stderr}"
@@ -100,7 +100,7 @@ def test_the_verbs_that_change(topology: Topology, tmp_path: Path) -> None:
     run("rollout", "undo", name, "--to-revision=1")
     history = json.loads(run("rollout", "history", name, "-o", "json"))["items"]
     assert history[0]["restores"] == 1
-    stored = topology.api("project/default").find(f"{SPACE}/workloads/{name}")
+    stored = topology.api("project/default").find(f"{NAMESPACE}/workloads/{name}")
     assert stored is not None
     sandbox = stored["spec"]["template"]["spec"]["runtime"]["sandbox"]
     assert sandbox["containers"][0]["image"] == "x.example/web:1"

@@ -1,24 +1,26 @@
-"""Users see what happened to their objects with the tools they have."""
+"""Events of a workload in ``kubectl describe`` and ``kubectl get events``."""
 
 from __future__ import annotations
 
 import pytest
 
 from testkit.processes.local_platform import LocalPlatform, eventually
-from tests.e2e.test_slice import DEPLOY
+from tests.e2e.test_deploy import DEPLOY
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("needs_kubectl")]
 
 
-def test_describe_and_get_events_tell_the_story_of_a_workload(platform: LocalPlatform) -> None:
+def test_describe_and_get_events_show_the_events_of_a_workload(platform: LocalPlatform) -> None:
     deployed = platform.run(*DEPLOY)
     assert deployed.returncode == 0, deployed.stderr
 
-    def described() -> str:
+    def description() -> str:
         return platform.kubectl("project/default", "describe", "workloads", "web")
 
-    eventually(lambda: "AvailablePlacementFound" in described(), "describe tells that it is ready")
-    events = described().partition("\nEvents:")[2]
+    eventually(
+        lambda: "AvailablePlacementFound" in description(), "describe shows the Available event"
+    )
+    events = description().partition("\nEvents:")[2]
     assert "WorkloadDeploymentCreated" in events
     assert "compute-manager" in events
     listed = platform.kubectl("project/default", "get", "events")

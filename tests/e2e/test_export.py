@@ -1,4 +1,4 @@
-"""``local export``: a second platform, reached over its socket, ends up with the same."""
+"""``local export`` to another local platform, to Kubernetes planes and to a single cluster."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from testkit.processes.kubectl import Kubectl
 from testkit.processes.local_platform import LocalPlatform, eventually
-from testkit.processes.single_cluster import DEPLOY, installed
-from tests.e2e.processes import SPACE, Api, condition
+from testkit.processes.single_cluster import DEPLOY, install_crds
+from tests.e2e.processes import NAMESPACE, Api, condition
 from tests.e2e.topologies import Topology
 
 pytestmark = pytest.mark.e2e
@@ -20,8 +20,8 @@ CORE = "/api/v1/namespaces/default"
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[LocalPlatform]:
-    platform = LocalPlatform(tmp_path / "here")
+def source(tmp_path: Path) -> Iterator[LocalPlatform]:
+    platform = LocalPlatform(tmp_path / "source")
     try:
         started = platform.up("--cells", "dfw")
         assert started.returncode == 0, started.stderr
@@ -31,14 +31,16 @@ def here(tmp_path: Path) -> Iterator[LocalPlatform]:
 
 
 @pytest.fixture
-def two(here: LocalPlatform, tmp_path: Path) -> Iterator[tuple[LocalPlatform, LocalPlatform]]:
-    there = LocalPlatform(tmp_path / "there")
+def two_platforms(
+    source: LocalPlatform, tmp_path: Path
+) -> Iterator[tuple[LocalPlatform, LocalPlatform]]:
+    target = LocalPlatform(tmp_path / "target")
     try:
-        started = there.up("--cells", "dfw")
+        started = target.up("--cells", "dfw")
         assert started.returncode == 0, started.stderr
-        yield here, there
+        yield source, target
     finally:
-        there.down()
+        target.down()
 
 
 PROJECT = {
@@ -64,7 +66,7 @@ OBJECTS = (
 )
 
 
-def fill(platform: LocalPlatform) -> None:
+def create_objects(platform: LocalPlatform) -> None:
     for thing in OBJECTS:
         platform.kubectl("project/default", "apply", "-f", "-", stdin=json.dumps(thing))
     flags = ("--image=x.example/web:1", "--city=DFW", "-y", f"--kubeconfig={platform.kubeconfig}")
@@ -83,10 +85,10 @@ def fill(platform: LocalPlatform) -> None:
 
 
 def export(
-    here: LocalPlatform, there: LocalPlatform | Topology, *flags: str, to: str = "platform"
+    source: LocalPlatform, target: LocalPlatform | Topology, *flags: str, to: str = "platform"
 ) -> str:
-    where = (f"--to-kubeconfig={there.kubeconfig}", f"--state-dir={here.state}")
-    done = here.run("local", "export", f"--to={to}", *where, *flags)
+    where = (f"--to-kubeconfig={target.kubeconfig}", f"--state-dir={source.state}")
+    done = source.run("local", "export", f"--to={to}", *where, *flags)
     assert done.returncode == 0, done.stderr
     assert "do-not-print" not in done.stdout + done.stderr
     return done.stdout
@@ -97,80 +99,82 @@ def names(platform: LocalPlatform, kind: str) -> list[str]:
     return sorted(f"{o['metadata'].get('namespace', '')}/{o['metadata']['name']}" for o in found)
 
 
-def test_everything_arrives_runs_and_is_left_alone_the_second_time(
-    two: tuple[LocalPlatform, LocalPlatform],
+def test_an_export_copies_all_objects_and_a_second_one_writes_nothing(
+    two_platforms: tuple[LocalPlatform, LocalPlatform],
 ) -> None:
-    here, there = two
-    fill(here)
-    planned = export(here, there, "--dry-run")
+    source, target = two_platforms
+    create_objects(source)
+    planned = export(source, target, "--dry-run")
     assert "Workload" in planned
-    assert names(there, "workloads") == [], "a dry run writes nothing"
-    assert "All objects were copied to platform" in export(here, there, "-y")
-    assert names(there, "workloads") == ["default/web"]
-    assert "default/settings" in names(there, "configmaps")
-    assert "default/key" in names(there, "secrets")
-    projects = there.objects("platform", "projects")
+    assert names(target, "workloads") == [], "a dry run writes nothing"
+    assert "All objects were copied to platform" in export(source, target, "-y")
+    assert names(target, "workloads") == ["default/web"]
+    assert "default/settings" in names(target, "configmaps")
+    assert "default/key" in names(target, "secrets")
+    projects = target.objects("platform", "projects")
     assert sorted(p["metadata"]["name"] for p in projects) == ["default", "shop"]
-    eventually(lambda: _running(there), "the workload runs on the other side")
-    before = _versions(there)
-    assert "is there: " in export(here, there, "-y")
-    assert _versions(there) == before, "nothing is written twice"
+    eventually(lambda: _running(target), "the workload runs on the target")
+    before = _versions(target)
+    assert "is there: " in export(source, target, "-y")
+    assert _versions(target) == before, "nothing is written twice"
 
 
-def test_one_plane_takes_one_project_and_conflicts_are_not_overwritten(
-    two: tuple[LocalPlatform, LocalPlatform],
+def test_an_export_to_one_plane_needs_a_project_and_force_overwrites_conflicts(
+    two_platforms: tuple[LocalPlatform, LocalPlatform],
 ) -> None:
-    here, there = two
-    fill(here)
+    source, target = two_platforms
+    create_objects(source)
     changed = {**OBJECTS[1], "data": {"MODE": "slow"}}
-    there.kubectl("project/default", "apply", "--server-side", "-f", "-", stdin=json.dumps(changed))
-    flags = (f"--to-kubeconfig={there.kubeconfig}", f"--state-dir={here.state}", "-y")
-    many = here.run("local", "export", "--to=project/default", *flags)
+    target.kubectl(
+        "project/default", "apply", "--server-side", "-f", "-", stdin=json.dumps(changed)
+    )
+    flags = (f"--to-kubeconfig={target.kubeconfig}", f"--state-dir={source.state}", "-y")
+    many = source.run("local", "export", "--to=project/default", *flags)
     assert many.returncode == 2
     assert "--project" in many.stderr
     chosen = ("--to=project/default", "--project=default", *flags)
-    refused = here.run("local", "export", *chosen)
+    refused = source.run("local", "export", *chosen)
     assert refused.returncode == 20, refused.stderr
-    assert names(there, "workloads") == []
-    forced = here.run("local", "export", *chosen, "--force")
+    assert names(target, "workloads") == []
+    forced = source.run("local", "export", *chosen, "--force")
     assert forced.returncode == 0, forced.stderr
-    (settings,) = [c for c in there.objects("project/default", "configmaps") if _is_settings(c)]
+    (settings,) = [c for c in target.objects("project/default", "configmaps") if _is_settings(c)]
     assert settings["data"] == {"MODE": "fast"}
 
 
 @pytest.mark.kubernetes
 @pytest.mark.timeout(300)  # with the start of the API servers
-def test_a_project_moves_to_real_planes_and_runs_there(
-    here: LocalPlatform, kubernetes_topology: Topology
+def test_a_project_exported_to_kubernetes_planes_runs_there(
+    source: LocalPlatform, kubernetes_topology: Topology
 ) -> None:
-    there = kubernetes_topology
-    fill(here)
-    project = there.api("project/default")
+    target = kubernetes_topology
+    create_objects(source)
+    project = target.api("project/default")
     flags = ("--project=default", "-y")
     try:
-        moved = export(here, there, *flags, to="project/default")
+        moved = export(source, target, *flags, to="project/default")
         assert "All objects were copied to project/default" in moved
-        eventually(lambda: _is_available(project), "it runs there, with its data")
+        eventually(lambda: _is_available(project), "it is available on the target")
         before = _written(project)
-        assert "is there: " in export(here, there, *flags, to="project/default")
+        assert "is there: " in export(source, target, *flags, to="project/default")
         assert _written(project) == before, "nothing is written twice"
     finally:
         for path in (
-            f"{SPACE}/workloads/web",
+            f"{NAMESPACE}/workloads/web",
             f"{CORE}/configmaps/settings",
             f"{CORE}/secrets/key",
         ):
-            project.code("DELETE", path)
-        project.code("DELETE", "/api/v1/namespaces/front")
-        eventually(lambda: not project.names(f"{SPACE}/workloads"), "nothing of it is left")
+            project.status_code("DELETE", path)
+        project.status_code("DELETE", "/api/v1/namespaces/front")
+        eventually(lambda: not project.names(f"{NAMESPACE}/workloads"), "its workloads are deleted")
 
 
 def _is_available(project: Api) -> bool:
-    return condition(project.find(f"{SPACE}/workloads/web"), "Available")[0] == "True"
+    return condition(project.find(f"{NAMESPACE}/workloads/web"), "Available")[0] == "True"
 
 
 def _written(project: Api) -> list[str]:
-    paths = (f"{SPACE}/workloads/web", f"{CORE}/configmaps/settings", f"{CORE}/secrets/key")
+    paths = (f"{NAMESPACE}/workloads/web", f"{CORE}/configmaps/settings", f"{CORE}/secrets/key")
     return [_state((project.find(path) or {})["metadata"]) for path in paths]
 
 
@@ -189,21 +193,21 @@ def _versions(platform: LocalPlatform) -> dict[str, str]:
 
 
 def _state(metadata: dict[str, str]) -> str:
-    """A number that only people move; the status of a workload goes on changing."""
+    """Return the generation if there is one, because the status changes all the time."""
     return str(metadata.get("generation") or metadata["resourceVersion"])
 
 
 @pytest.mark.kubernetes
 @pytest.mark.usefixtures("needs_kubectl")
-def test_one_cluster_takes_a_project_although_it_has_the_definition_of_projects(
-    real_plane: Kubectl, here: LocalPlatform
+def test_a_project_is_exported_to_a_single_cluster_that_serves_projects(
+    real_plane: Kubectl, source: LocalPlatform
 ) -> None:
-    installed(real_plane)
+    install_crds(real_plane)
     real_plane("apply", "-f", str(DEPLOY / "single-cluster"))
-    fill(here)
-    there = (f"--to-kubeconfig={real_plane.kubeconfig}", f"--to={real_plane.context}")
-    flags = (*there, f"--state-dir={here.state}", "-y")
-    done = here.run("local", "export", "--project=default", *flags)
+    create_objects(source)
+    target = (f"--to-kubeconfig={real_plane.kubeconfig}", f"--to={real_plane.context}")
+    flags = (*target, f"--state-dir={source.state}", "-y")
+    done = source.run("local", "export", "--project=default", *flags)
     assert done.returncode == 0, done.stderr
     assert "web" in real_plane("get", "workloads", "-o", "name")
     assert real_plane("get", "projects,serviceentitlements", "-o", "name") == ""

@@ -1,4 +1,4 @@
-"""A platform whose disk is full or cannot be written: it starts and is read, or says why not."""
+"""A platform on a full or read-only disk."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, of 9 MiB."""
+    """A file system of 9 MiB."""
     folder = tmp_path / "disk"
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=9m", "tmpfs", str(folder)]
     try:
         mounted = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
-        pytest.skip("there is no mount here")
+        pytest.skip("mount is not installed")
     if mounted.returncode:
-        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+        pytest.skip(f"cannot mount a file system: {mounted.stderr.strip()}")
     yield folder
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
@@ -36,7 +36,7 @@ def on_small_disk(small_disk: Path) -> Iterator[LocalPlatform]:
     platform.down()
 
 
-def fill(folder: Path) -> Path:
+def fill_disk(folder: Path) -> Path:
     filler = folder / "filler"
     with filler.open("wb", buffering=0) as file:
         try:
@@ -48,7 +48,7 @@ def fill(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("crashes", [False, True])
-def test_on_a_full_disk_the_platform_starts_is_read_and_recovers(
+def test_on_a_full_disk_the_platform_starts_serves_reads_and_recovers(
     on_small_disk: LocalPlatform, crashes: bool
 ) -> None:
     assert on_small_disk.up().returncode == 0
@@ -56,7 +56,7 @@ def test_on_a_full_disk_the_platform_starts_is_read_and_recovers(
         on_small_disk.kill()
     else:
         assert on_small_disk.down().returncode == 0
-    filler = fill(on_small_disk.state.parent)
+    filler = fill_disk(on_small_disk.state.parent)
     started = on_small_disk.up()
     assert started.returncode == 0, started.stderr
     kubeconfig = f"--kubeconfig={on_small_disk.kubeconfig}"
@@ -70,15 +70,15 @@ def test_on_a_full_disk_the_platform_starts_is_read_and_recovers(
     assert deployed.returncode == 0, deployed.stderr
 
 
-def test_the_first_start_on_a_full_disk_says_so(on_small_disk: LocalPlatform) -> None:
-    fill(on_small_disk.state.parent)
+def test_the_first_start_on_a_full_disk_reports_it(on_small_disk: LocalPlatform) -> None:
+    fill_disk(on_small_disk.state.parent)
     refused = on_small_disk.up()
     assert refused.returncode == 1
     assert f"disk that holds {on_small_disk.state} is full" in refused.stderr
     assert "bytes free" in refused.stderr
 
 
-def test_a_directory_that_cannot_be_written_is_said_to_be_read_only(
+def test_a_start_on_a_read_only_disk_reports_it(
     on_small_disk: LocalPlatform,
 ) -> None:
     disk = str(on_small_disk.state.parent)

@@ -1,6 +1,8 @@
-"""Each real component of a federation with Karmada dies in the middle of a rollout; and hub and
-Karmada are gone for a while, in which a cell goes on by itself (``make test-karmada OUTAGE_S=120``
-for two minutes of it)."""
+"""Failures of the components of a federation with Karmada.
+
+Each component is killed during a rollout. A cell works on its own while hub and Karmada are down,
+for ``OUTAGE_S`` (``make test-karmada OUTAGE_S=120``).
+"""
 
 from __future__ import annotations
 
@@ -13,30 +15,30 @@ import pytest
 from testkit.processes.local_platform import eventually
 from testkit.processes.programs import kill
 from tests.e2e.processes import (
+    CENTER,
     COMPUTE,
     INSTANCES,
+    NAMESPACE,
     SERVERS,
-    SPACE,
     Api,
     condition,
-    empty_project,
+    project_with_cleanup,
     workload,
 )
-from tests.e2e.topologies import CENTRE
 from tests.karmada.hub import PARTS
 from tests.kubernetes.topology import KubernetesTopology
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kubernetes, pytest.mark.karmada]
 
 OLD, NEW = "x.example/web:1", "x.example/web:2"
-DOZING = "dozing.example/web:1"  # falls asleep and wakes, in turn
-ROLLED_S = 240  # generous: components restart one after another on a busy machine
+DOZING = "dozing.example/web:1"  # sleeps and wakes repeatedly
+ROLLOUT_TIMEOUT_S = 240  # components restart one after another on a busy machine
 OUTAGE_S = float(os.environ.get("OUTAGE_S", "30"))
 
 
 @pytest.fixture
 def project(karmada_topology: KubernetesTopology) -> Iterator[Api]:
-    yield from empty_project(karmada_topology)
+    yield from project_with_cleanup(karmada_topology)
 
 
 def kill_manager(topology: KubernetesTopology, part: str) -> None:
@@ -44,12 +46,12 @@ def kill_manager(topology: KubernetesTopology, part: str) -> None:
 
 
 def kill_plane(topology: KubernetesTopology, plane: str) -> None:
-    """Its kube-apiserver, and the controllers of Kubernetes beside it."""
+    """Kill a kube-apiserver and its kube-controller-manager."""
     topology.servers.planes[plane].running.kill()
 
 
 def kill_controllers(topology: KubernetesTopology, plane: str) -> None:
-    """Its kube-controller-manager alone; somebody starts it again."""
+    """Kill and restart the kube-controller-manager of a plane."""
     topology.servers.planes[plane].restart_controllers()
 
 
@@ -61,13 +63,13 @@ VICTIMS: dict[str, Kill] = {
     "the controllers of Kubernetes on the cell": lambda t: kill_controllers(t, "cell/dfw"),
     "the API server of the hub": lambda t: kill_plane(t, "hub"),
     "the API server of the cell": lambda t: kill_plane(t, "cell/dfw"),
-    "our manager beside the hub": lambda t: kill_manager(t, CENTRE),
+    "our manager beside the hub": lambda t: kill_manager(t, CENTER),
     "our manager beside the cell": lambda t: kill_manager(t, "dfw"),
 }
 
 
-def images(topology: KubernetesTopology, name: str) -> list[str]:
-    """Of the machines of the cell that run."""
+def running_images(topology: KubernetesTopology, name: str) -> list[str]:
+    """Return the images of the running machines of the cell."""
     return sorted(
         server["spec"]["containers"][0]["image"]
         for server in topology.api("cell/dfw").items(SERVERS)
@@ -76,9 +78,9 @@ def images(topology: KubernetesTopology, name: str) -> list[str]:
     )
 
 
-def is_shown(project: Api, name: str, replicas: int, generation: int) -> bool:
-    """What the user sees: all of them ready and up to date, said of this generation."""
-    found = project.find(f"{SPACE}/workloads/{name}") or {}
+def is_rolled_out(project: Api, name: str, replicas: int, generation: int) -> bool:
+    """Return True if the project shows all replicas ready and updated for this generation."""
+    found = project.find(f"{NAMESPACE}/workloads/{name}") or {}
     status = found.get("status", {})
     counts = (status.get("readyReplicas"), status.get("updatedReplicas"))
     observed = status.get("observedGeneration")
@@ -90,27 +92,29 @@ def phase_of(cell: Api, name: str) -> str:
     return "".join(server.get("status", {}).get("phase", "") for server in found)
 
 
-def ready_as(cell: Api, name: str) -> str:
-    """Why the instance is ready; it is, asleep or not."""
+def available_reason(cell: Api, name: str) -> str:
+    """Return the reason of the Available condition, empty if it is not True."""
     found = [i for i in cell.items(INSTANCES) if i["metadata"]["name"].startswith(f"{name}-")]
-    said = [condition(instance, "Available") for instance in found]
-    return "".join(reason for status, reason in said if status == "True")
+    conditions = [condition(instance, "Available") for instance in found]
+    return "".join(reason for status, reason in conditions if status == "True")
 
 
 def deploy(project: Api, name: str, replicas: int, image: str = OLD) -> None:
     body = workload(name, "DFW", replicas=replicas, image=image)
-    project.create(f"{SPACE}/workloads", body)
-    eventually(lambda: is_shown(project, name, replicas, 1), f"{name} serves", ROLLED_S)
+    project.create(f"{NAMESPACE}/workloads", body)
+    eventually(
+        lambda: is_rolled_out(project, name, replicas, 1), f"{name} is ready", ROLLOUT_TIMEOUT_S
+    )
 
 
 def change_image(project: Api, name: str, replicas: int) -> None:
     spec = workload(name, "DFW", replicas=replicas, image=NEW)["spec"]
-    project.patch(f"{SPACE}/workloads/{name}", {"spec": spec})
+    project.patch(f"{NAMESPACE}/workloads/{name}", {"spec": spec})
 
 
-@pytest.mark.timeout(3 * ROLLED_S)
+@pytest.mark.timeout(3 * ROLLOUT_TIMEOUT_S)
 @pytest.mark.parametrize("victim", VICTIMS)
-def test_a_rollout_comes_to_its_end_whichever_component_is_killed_in_it(
+def test_a_rollout_completes_after_a_component_is_killed(
     karmada_topology: KubernetesTopology, project: Api, victim: str
 ) -> None:
     name = f"roll-{list(VICTIMS).index(victim)}"
@@ -119,24 +123,32 @@ def test_a_rollout_comes_to_its_end_whichever_component_is_killed_in_it(
     VICTIMS[victim](karmada_topology)
     karmada_topology.up()
     eventually(
-        lambda: images(karmada_topology, name) == [NEW] * 3, "all are rolled", within_s=ROLLED_S
+        lambda: running_images(karmada_topology, name) == [NEW] * 3,
+        "all machines run the new image",
+        within_s=ROLLOUT_TIMEOUT_S,
     )
-    eventually(lambda: is_shown(project, name, 3, 2), "and the user sees it", within_s=ROLLED_S)
+    eventually(
+        lambda: is_rolled_out(project, name, 3, 2),
+        "the project shows the rollout",
+        within_s=ROLLOUT_TIMEOUT_S,
+    )
 
 
-@pytest.mark.timeout(OUTAGE_S + 3 * ROLLED_S)
-def test_a_cell_rolls_heals_sleeps_and_wakes_by_itself_while_hub_and_karmada_are_gone(
+@pytest.mark.timeout(OUTAGE_S + 3 * ROLLOUT_TIMEOUT_S)
+def test_a_cell_rolls_out_repairs_sleeps_and_wakes_while_hub_and_karmada_are_down(
     karmada_topology: KubernetesTopology, project: Api
 ) -> None:
     deploy(project, "alone", 4)
     deploy(project, "dozer", 1, image=DOZING)
     cell = karmada_topology.api("cell/dfw")
     change_image(project, "alone", 4)
-    eventually(lambda: NEW in str(cell.items(INSTANCES)), "the cell has heard of the new image")
-    karmada_topology.kill(CENTRE)
+    eventually(lambda: NEW in str(cell.items(INSTANCES)), "the cell has the new image")
+    karmada_topology.kill(CENTER)
     back_s = time.monotonic() + OUTAGE_S
     eventually(
-        lambda: images(karmada_topology, "alone") == [NEW] * 4, "it rolls by itself", ROLLED_S
+        lambda: running_images(karmada_topology, "alone") == [NEW] * 4,
+        "the rollout completes",
+        ROLLOUT_TIMEOUT_S,
     )
     before = {i["metadata"]["uid"] for i in cell.items(INSTANCES)}
     lost = next(i for i in cell.items(INSTANCES) if i["metadata"]["name"].startswith("alone-"))
@@ -148,20 +160,36 @@ def test_a_cell_rolls_heals_sleeps_and_wakes_by_itself_while_hub_and_karmada_are
         is_new = found is not None and found["metadata"]["uid"] not in before
         return is_new and condition(found, "Ready")[0] == "True"
 
-    eventually(is_healed, "it heals by itself", ROLLED_S)
+    eventually(is_healed, "the deleted instance is replaced", ROLLOUT_TIMEOUT_S)
     for phase in ("Sleeping", "Running", "Sleeping"):
-        eventually(lambda: phase_of(cell, "dozer") == phase, f"a machine is {phase}", ROLLED_S)  # noqa: B023
+        eventually(
+            lambda: phase_of(cell, "dozer") == phase,  # noqa: B023
+            f"a machine is {phase}",
+            ROLLOUT_TIMEOUT_S,
+        )
         reason = "Asleep" if phase == "Sleeping" else "Available"
-        eventually(lambda: ready_as(cell, "dozer") == reason, f"and {reason} is said", ROLLED_S)  # noqa: B023
+        eventually(
+            lambda: available_reason(cell, "dozer") == reason,  # noqa: B023
+            f"its reason is {reason}",
+            ROLLOUT_TIMEOUT_S,
+        )
     eventually(lambda: time.monotonic() >= back_s, "the outage is over", OUTAGE_S)
-    assert images(karmada_topology, "alone") == [NEW] * 4
+    assert running_images(karmada_topology, "alone") == [NEW] * 4
     assert phase_of(cell, "dozer") in ("Sleeping", "Running")
     karmada_topology.up()
-    eventually(lambda: is_shown(project, "dozer", 1, 1), "it was never lost", ROLLED_S)
-    eventually(lambda: is_shown(project, "alone", 4, 2), "the user sees it", ROLLED_S)
+    eventually(
+        lambda: is_rolled_out(project, "dozer", 1, 1),
+        "the dozing workload is available",
+        ROLLOUT_TIMEOUT_S,
+    )
+    eventually(
+        lambda: is_rolled_out(project, "alone", 4, 2),
+        "the project shows the rollout",
+        ROLLOUT_TIMEOUT_S,
+    )
 
-    def is_known() -> bool:
+    def has_one_copy() -> bool:
         copies = karmada_topology.api("hub").items(INSTANCES)
         return [c["metadata"]["name"] for c in copies].count(broken) == 1
 
-    eventually(is_known, "the hub has one copy of what was healed", ROLLED_S)
+    eventually(has_one_copy, "the hub has one copy of the replaced instance", ROLLOUT_TIMEOUT_S)

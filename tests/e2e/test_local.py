@@ -1,4 +1,4 @@
-"""``local up`` and ``local down``: the contract that everything later keeps."""
+"""``local up``, ``local down`` and ``local reset``."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def test_up_again_while_it_runs_changes_nothing(platform: LocalPlatform) -> None
 def test_down_and_up_continue_on_the_same_port(platform: LocalPlatform) -> None:
     before = platform.kubeconfig.read_text()
     assert platform.down().returncode == 0
-    assert platform.pid == 0, "nobody runs"
+    assert platform.pid == 0, "no server is recorded"
     assert platform.down().returncode == 0, "down is idempotent"
     assert platform.up().returncode == 0
     assert platform.kubeconfig.read_text() == before
 
 
-def test_cells_are_chosen_at_the_start_and_remembered(tmp_path: Path) -> None:
+def test_cells_chosen_at_the_first_start_are_kept(tmp_path: Path) -> None:
     chosen = LocalPlatform(tmp_path / "chosen")
     try:
         assert chosen.up("--cells", "ams,dfw").returncode == 0
@@ -74,7 +74,7 @@ def test_cells_are_chosen_at_the_start_and_remembered(tmp_path: Path) -> None:
         chosen.down()
 
 
-def test_reset_leaves_nothing_and_up_begins_anew(tmp_path: Path) -> None:
+def test_up_after_a_reset_starts_with_an_empty_state(tmp_path: Path) -> None:
     platform = LocalPlatform(tmp_path / "reset")
     try:
         platform.up()
@@ -89,7 +89,7 @@ def test_reset_leaves_nothing_and_up_begins_anew(tmp_path: Path) -> None:
 
 
 def test_two_servers_never_share_a_state_directory(platform: LocalPlatform) -> None:
-    # The announcement is lost, so the command line believes that nothing runs.
+    # Without server.json the command line assumes that no server is running.
     announcement = (platform.state / "server.json").read_text()
     (platform.state / "server.json").unlink()
     second = platform.up()
@@ -98,7 +98,7 @@ def test_two_servers_never_share_a_state_directory(platform: LocalPlatform) -> N
     assert "in use" in second.stderr
 
 
-def test_a_port_that_is_taken_is_a_clear_error(platform: LocalPlatform, tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported(platform: LocalPlatform, tmp_path: Path) -> None:
     port = json.loads((platform.state / "server.json").read_text())["port"]
     other = LocalPlatform(tmp_path / "other")
     refused = other.up("--port", str(port))
@@ -115,10 +115,10 @@ def test_no_token_is_written_to_the_log(platform: LocalPlatform) -> None:
 
 
 @pytest.mark.usefixtures("needs_kubectl")
-def test_the_owner_of_a_local_platform_raises_a_grant_with_kubectl(
+def test_only_the_operator_context_can_change_grants(
     platform: LocalPlatform,
 ) -> None:
-    """And does nothing else to the project in that context; nor does its admin change grants."""
+    """The operator context cannot read Secrets, and a project admin cannot change grants."""
     operator = Kubectl(platform.kubeconfig, "operator/default")
     limited = ("resourcegrants", "-l", "services.miloapis.com/limit=instances")
     (grant,) = operator.json("get", *limited)["items"]
@@ -126,13 +126,13 @@ def test_the_owner_of_a_local_platform_raises_a_grant_with_kubectl(
     for allowance in grant["spec"]["allowances"]:
         allowance["buckets"][0]["amount"] += 1
     text = json.dumps(grant)
-    admin = Kubectl(platform.kubeconfig, "project/default").within("milo-system")
-    assert "forbidden" in admin.refused("replace", "-f", "-", stdin=text).lower()
+    admin = Kubectl(platform.kubeconfig, "project/default").in_namespace("milo-system")
+    assert "forbidden" in admin.error_of("replace", "-f", "-", stdin=text).lower()
     operator("replace", "-f", "-", stdin=text)
     amounts = [a["buckets"][0]["amount"] for a in grant["spec"]["allowances"]]
     now = admin.json("get", f"resourcegrant/{name}")
     assert [a["buckets"][0]["amount"] for a in now["spec"]["allowances"]] == amounts
-    assert "forbidden" in operator.refused("get", "secrets").lower()
+    assert "forbidden" in operator.error_of("get", "secrets").lower()
 
 
 def test_up_with_flags_that_a_running_platform_does_not_have_is_refused(
@@ -145,39 +145,23 @@ def test_up_with_flags_that_a_running_platform_does_not_have_is_refused(
     assert platform.pid == pid
 
 
-def test_up_refuses_to_simulate_instances_that_run_as_containers(tmp_path: Path) -> None:
-    platform = LocalPlatform(tmp_path / "changed")
-    choice = platform.state / "driver.json"
-    try:
-        assert platform.up("--driver", "simulated").returncode == 0
-        platform.run("deploy", "web", "--image=x.example/web:1", "--city=DFW", "-y")
-        assert platform.down().returncode == 0
-        choice.write_text(json.dumps({"driver": "containers", "engine": ""}))
-        refused = platform.up("--driver", "simulated")
-        assert refused.returncode == 1
-        assert "run as containers" in refused.stderr
-        assert json.loads(choice.read_text())["driver"] == "containers"
-    finally:
-        platform.down()
-
-
-def test_a_cell_that_has_left_is_not_started_until_it_is_named(tmp_path: Path) -> None:
-    apart = LocalPlatform(tmp_path / "apart")
+def test_a_cell_that_left_is_not_started_until_it_is_named(tmp_path: Path) -> None:
+    platform = LocalPlatform(tmp_path / "platform")
 
     def cells() -> list[str]:
-        listed = json.loads(apart.run("cell", "list", "-o", "json").stdout)["items"]
+        listed = json.loads(platform.run("cell", "list", "-o", "json").stdout)["items"]
         return [f"{cell['name']} {cell['status']}" for cell in listed]
 
     try:
-        assert apart.up("--processes", "--cells", "dfw,iad").returncode == 0
-        assert apart.run("cell", "leave", "cell/iad", "-y").returncode == 0
-        assert apart.down().returncode == 0
-        again = apart.up()
+        assert platform.up("--processes", "--cells", "dfw,iad").returncode == 0
+        assert platform.run("cell", "leave", "cell/iad", "-y").returncode == 0
+        assert platform.down().returncode == 0
+        again = platform.up()
         assert again.returncode == 0, again.stderr
         assert "having left the platform: iad" in again.stderr
         assert cells() == ["dfw Ready"]
-        named = apart.up("--cells", "dfw,iad")
+        named = platform.up("--cells", "dfw,iad")
         assert named.returncode == 0, named.stderr
         assert cells() == ["dfw Ready", "iad Ready"]
     finally:
-        apart.down()
+        platform.down()

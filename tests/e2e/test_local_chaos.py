@@ -9,14 +9,14 @@ import pytest
 
 from testkit.processes.local_platform import LocalPlatform, eventually
 from tests.e2e.processes import (
-    HUB,
+    CENTER,
     INSTANCES,
-    SHORT,
-    SPACE,
+    NAMESPACE,
+    SHORT_TIMEOUTS,
     Api,
     Processes,
     condition,
-    named,
+    objects_of,
     workload,
 )
 
@@ -31,7 +31,7 @@ def topology(embedded_topology: Processes) -> Processes:
 @pytest.fixture
 def single_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Processes]:
     """A platform in one process."""
-    for name, value in SHORT.items():
+    for name, value in SHORT_TIMEOUTS.items():
         monkeypatch.setenv(name, value)
     platform = LocalPlatform(tmp_path / "state")
     done = platform.up("--port", "0", "--cells", "dfw,iad")
@@ -47,60 +47,66 @@ def chaos(running: Processes, *words: str) -> str:
 
 
 def ready(project: Api, name: str) -> list[str]:
-    return sorted(condition(i, "Ready")[0] for i in named(project, INSTANCES, name))
+    return sorted(condition(i, "Ready")[0] for i in objects_of(project, INSTANCES, name))
 
 
-def scaled(project: Api, name: str, replicas: int, *cities: str) -> None:
-    wanted = workload(name, *cities, replicas=replicas)["spec"]
-    project.patch(f"{SPACE}/workloads/{name}", {"spec": wanted})
+def scale(project: Api, name: str, replicas: int, *cities: str) -> None:
+    desired = workload(name, *cities, replicas=replicas)["spec"]
+    project.patch(f"{NAMESPACE}/workloads/{name}", {"spec": desired})
 
 
 def test_a_platform_in_one_process_recovers_from_every_fault(
     single_process: Processes,
 ) -> None:
     project, cities = single_process.api("project/default"), ("DFW", "IAD")
-    project.create(f"{SPACE}/workloads", workload("web", *cities))
+    project.create(f"{NAMESPACE}/workloads", workload("web", *cities))
     eventually(lambda: ready(project, "web") == ["True", "True"], "it runs")
 
     assert "cell/dfw: cut off" in chaos(single_process, "cut", "dfw")
-    eventually(lambda: ready(project, "web") == ["True", "Unknown"], "one city is not heard of")
+    eventually(lambda: ready(project, "web") == ["True", "Unknown"], "the cut cell is unknown")
     assert "has not answered since" in single_process.run("status", "web").stdout
     assert "cell/dfw: cut off" in chaos(single_process, "status")
     assert "Healed: cell/dfw" in chaos(single_process, "heal", "dfw")
-    eventually(lambda: ready(project, "web") == ["True", "True"], "it is back")
+    eventually(lambda: ready(project, "web") == ["True", "True"], "both are ready again")
 
     chaos(single_process, "cut", "hub")
-    scaled(project, "web", 2, *cities)
+    scale(project, "web", 2, *cities)
     chaos(single_process, "slow", "dfw", "--by=100ms")
     chaos(single_process, "heal", "hub")
-    eventually(lambda: ready(project, "web") == ["True"] * 4, "what was asked for meanwhile", 60)
+    eventually(
+        lambda: ready(project, "web") == ["True"] * 4,
+        "the change made during the outage is rolled out",
+        60,
+    )
 
     chaos(single_process, "crash", "iad", "--for=4s")
-    eventually(lambda: ready(project, "web").count("Unknown") == 2, "a crash is seen")
-    eventually(lambda: ready(project, "web") == ["True"] * 4, "and is over by itself", 60)
-    assert "Nothing" not in chaos(single_process, "status"), "dfw is slow, until somebody heals it"
+    eventually(lambda: ready(project, "web").count("Unknown") == 2, "the crashed cell is unknown")
+    eventually(lambda: ready(project, "web") == ["True"] * 4, "the crash ends without heal", 60)
+    assert "Nothing" not in chaos(single_process, "status"), "dfw stays slow until it is healed"
     chaos(single_process, "heal")
     assert "Nothing is broken" in chaos(single_process, "status")
 
 
-def test_processes_are_stopped_and_killed_and_what_cannot_be_is_said(
+def test_processes_recover_from_cuts_and_crashes_and_slow_is_refused(
     topology: Processes, project: Api
 ) -> None:
-    project.create(f"{SPACE}/workloads", workload("chaotic", "DFW", "ORD"))
+    project.create(f"{NAMESPACE}/workloads", workload("chaotic", "DFW", "ORD"))
     eventually(lambda: ready(project, "chaotic") == ["True", "True"], "it runs")
     refused = topology.run("local", "chaos", "slow", "dfw")
     assert refused.returncode == 2
     assert "cut off or crash only" in refused.stderr
 
     chaos(topology, "cut", "dfw")
-    eventually(lambda: ready(project, "chaotic") == ["True", "Unknown"], "one is not heard of")
+    eventually(lambda: ready(project, "chaotic") == ["True", "Unknown"], "the cut cell is unknown")
     chaos(topology, "heal", "dfw")
-    eventually(lambda: ready(project, "chaotic") == ["True", "True"], "it is back")
+    eventually(lambda: ready(project, "chaotic") == ["True", "True"], "both are ready again")
 
     chaos(topology, "cut", "hub")
     chaos(topology, "heal", "hub")
-    before = topology.pid("ord"), topology.pid(HUB)
+    before = topology.pid("ord"), topology.pid(CENTER)
     chaos(topology, "crash", "ord")
     topology.up()
-    eventually(lambda: ready(project, "chaotic") == ["True", "True"], "what died is there again")
-    assert (topology.pid("ord") != before[0], topology.pid(HUB)) == (True, before[1])
+    eventually(
+        lambda: ready(project, "chaotic") == ["True", "True"], "the crashed cell is ready again"
+    )
+    assert (topology.pid("ord") != before[0], topology.pid(CENTER)) == (True, before[1])

@@ -1,4 +1,4 @@
-"""Projects over a real socket: one comes, asks for access, runs, survives a power cut, and goes."""
+"""A project is created, gets access to compute, runs a workload, and is deleted."""
 
 from __future__ import annotations
 
@@ -40,35 +40,37 @@ def servers(platform: LocalPlatform) -> int:
     return len(platform.objects("cell/dfw", "servers.region.datumapis.com"))
 
 
-def test_the_whole_life_of_a_project(platform: LocalPlatform) -> None:
+def test_a_project_gets_access_survives_a_kill_and_is_deleted(platform: LocalPlatform) -> None:
     root = Kubectl(platform.kubeconfig, "platform")
     root("apply", "-f", "-", stdin=json.dumps(PROJECT))
     root("wait", "--for=condition=Ready", "project/shop", "--timeout=20s")
     eventually(lambda: "project/shop" in platform.kubeconfig.read_text(), "it has a context")
     shop = Kubectl(platform.kubeconfig, "project/shop")
     assert "default" in shop("get", "networks", "-o", "name")
-    assert "was not requested" in shop.refused("create", "-f", "-", stdin=json.dumps(WORKLOAD))
+    assert "was not requested" in shop.error_of("create", "-f", "-", stdin=json.dumps(WORKLOAD))
 
     shop("create", "-f", "-", stdin=json.dumps(REQUEST))
     shop("wait", "--for=condition=Ready", "serviceentitlement/compute", "--timeout=20s")
     shop("create", "-f", "-", stdin=json.dumps(WORKLOAD))
     shop("wait", "--for=condition=Available", "workload/web", "--timeout=30s")
-    told = platform.run("workloads", "--project", "shop")
-    assert "web" in told.stdout, told.stderr
+    listed = platform.run("workloads", "--project", "shop")
+    assert "web" in listed.stdout, listed.stderr
     assert servers(platform) == 1
 
     platform.kill()
     platform.up()
     assert "web" in shop("get", "workloads")
     assert "shop" in root("get", "projects")
-    other = Kubectl(platform.kubeconfig, "project/default").flagged(
+    other = Kubectl(platform.kubeconfig, "project/default").with_flags(
         f"--server={server_of(platform, 'project/shop')}"
     )
-    assert "forbidden" in other.refused("get", "workloads").lower()
+    assert "forbidden" in other.error_of("get", "workloads").lower()
 
     root("delete", "project", "shop", "--timeout=60s")
     assert servers(platform) == 0
-    eventually(lambda: "project/shop" not in platform.kubeconfig.read_text(), "no context")
+    eventually(
+        lambda: "project/shop" not in platform.kubeconfig.read_text(), "its context is removed"
+    )
     assert "default" in root("get", "projects")
 
 

@@ -1,7 +1,7 @@
-"""The Python clients people use, unmodified, against the platform over its real socket.
+"""Unmodified Python clients for Kubernetes against a running platform.
 
-All of them work on the ``platform`` plane, where no controller touches a Workload. A client that is
-not installed is skipped; ``pip install datum-compute[clients-test]`` brings them all.
+They use the ``platform`` plane, where no controller changes a Workload. The test of a client that
+is not installed is skipped; ``pip install datum-compute[clients-test]`` installs all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from testkit.processes.local_platform import CITIES, LocalPlatform, allow_on_pla
 
 pytestmark = [
     pytest.mark.e2e,
-    # What other people's libraries leave open or use though deprecated is not our business.
+    # Ignore unclosed resources and deprecations in the libraries.
     pytest.mark.filterwarnings("ignore"),
 ]
 
@@ -34,7 +34,7 @@ BAD["spec"]["placements"] = []
 
 @pytest.fixture(scope="module")
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPlatform]:
-    """One platform for all clients; each test works in names of its own."""
+    """One platform for all clients; each test uses its own object names."""
     running = LocalPlatform(tmp_path_factory.mktemp("platform") / "state")
     done = running.up("--port", "0")
     assert done.returncode == 0, done.stderr
@@ -49,21 +49,21 @@ def config(platform: LocalPlatform) -> str:
     return str(platform.kubeconfig)
 
 
-def status_of(raised: Callable[[], Any], error: type[Exception]) -> int:
-    """The HTTP code that a refused call carries."""
+def status_of(call: Callable[[], Any], error: type[Exception]) -> int:
+    """Return the HTTP status code of the error that ``call`` raises."""
     with pytest.raises(error) as caught:
-        raised()
+        call()
     return code_of(caught.value)
 
 
 def code_of(error: Any) -> int:
-    """Each library keeps it elsewhere."""
+    """Return the status code; each library has it in another attribute."""
     for owner in (error, getattr(error, "response", None), getattr(error, "status", None)):
         for name in ("status", "status_code", "code"):
             found = getattr(owner, name, None)
             if isinstance(found, int):
                 return found
-    raise AssertionError(f"{error!r} carries no code")
+    raise AssertionError(f"{error!r} has no status code")
 
 
 def names(items: list[Any]) -> list[str]:
@@ -77,13 +77,13 @@ def names(items: list[Any]) -> list[str]:
 def kubernetes_client(config: str) -> Iterator[Any]:
     library = pytest.importorskip("kubernetes", reason="kubernetes is not installed")
     client = library.config.new_client_from_config(config, context=PLANE)
-    with suppress(library.client.ApiException):  # another test has made it
+    with suppress(library.client.ApiException):  # another test has created it
         library.client.CoreV1Api(client).create_namespace(namespace("clients"))
     yield client
     client.close()
 
 
-def test_kubernetes_typed_core_objects(kubernetes_client: Any) -> None:
+def test_kubernetes_creates_lists_and_reads_typed_objects(kubernetes_client: Any) -> None:
     library = pytest.importorskip("kubernetes")
     core = library.client.CoreV1Api(kubernetes_client)
     for name in ("typed-a", "typed-b", "typed-c"):
@@ -103,7 +103,7 @@ def test_kubernetes_typed_core_objects(kubernetes_client: Any) -> None:
     assert status_of(lambda: core.create_namespace(namespace("Not_A_Name")), gone) == 422
 
 
-def test_kubernetes_patches_core_objects_in_its_default_way(kubernetes_client: Any) -> None:
+def test_kubernetes_patches_core_objects_with_its_default_patch(kubernetes_client: Any) -> None:
     library = pytest.importorskip("kubernetes")
     core = library.client.CoreV1Api(kubernetes_client)
     core.create_namespace(namespace("strategic"))
@@ -111,7 +111,7 @@ def test_kubernetes_patches_core_objects_in_its_default_way(kubernetes_client: A
     assert patched.metadata.labels["a"] == "b"
 
 
-def test_kubernetes_keeps_configuration(kubernetes_client: Any) -> None:
+def test_kubernetes_creates_and_patches_config_maps(kubernetes_client: Any) -> None:
     library = pytest.importorskip("kubernetes")
     core = library.client.CoreV1Api(kubernetes_client)
     made = library.client.V1ConfigMap(
@@ -124,7 +124,7 @@ def test_kubernetes_keeps_configuration(kubernetes_client: Any) -> None:
     core.delete_namespaced_config_map("settings", "clients")
 
 
-def test_kubernetes_custom_objects(kubernetes_client: Any) -> None:
+def test_kubernetes_manages_custom_objects(kubernetes_client: Any) -> None:
     library = pytest.importorskip("kubernetes")
     api, refused = library.client.CustomObjectsApi(kubernetes_client), library.client.ApiException
     for name in ("custom-a", "custom-b"):
@@ -175,7 +175,7 @@ def dynamic_workloads(kubernetes_client: Any, tmp_path: Path) -> Any:
     return client.resources.get(api_version=API_VERSION, kind="Workload")
 
 
-def test_kubernetes_dynamic(dynamic_workloads: Any) -> None:
+def test_kubernetes_dynamic_client_manages_workloads(dynamic_workloads: Any) -> None:
     errors = pytest.importorskip("kubernetes.dynamic.exceptions")
     api = dynamic_workloads
     for name in ("dynamic-a", "dynamic-b"):
@@ -201,7 +201,7 @@ def test_kubernetes_dynamic(dynamic_workloads: Any) -> None:
         api.get(name="dynamic-a", namespace="clients")
 
 
-def test_kubernetes_dynamic_applies(dynamic_workloads: Any) -> None:
+def test_kubernetes_dynamic_client_applies(dynamic_workloads: Any) -> None:
     api = dynamic_workloads
     for image in ("web:1", "web:2"):
         api.server_side_apply(
@@ -227,7 +227,7 @@ async def asyncio_client(config: str) -> AsyncIterator[tuple[Any, Any]]:
         yield library, client
 
 
-async def test_kubernetes_asyncio(config: str) -> None:
+async def test_kubernetes_asyncio_manages_custom_objects(config: str) -> None:
     async with asyncio_client(config) as (library, client):
         api = library.client.CustomObjectsApi(client)
         for name in ("asyncio-a", "asyncio-b"):
@@ -276,7 +276,7 @@ async def test_kubernetes_asyncio_watches(config: str) -> None:
 
 
 async def test_kubernetes_asyncio_patches_custom_objects_with_a_list(config: str) -> None:
-    """Its default for custom objects is a JSON patch."""
+    """The default of this client for custom objects is a JSON patch."""
     async with asyncio_client(config) as (library, client):
         api = library.client.CustomObjectsApi(client)
         await api.create_namespaced_custom_object(
@@ -292,7 +292,7 @@ async def test_kubernetes_asyncio_patches_custom_objects_with_a_list(config: str
 
 @pytest.fixture
 def kr8s_workload(config: str) -> tuple[Any, Any]:
-    """The API of a plane, and the class of Workloads."""
+    """The API of the platform plane, and the class of Workloads."""
     library = pytest.importorskip("kr8s", reason="kr8s is not installed")
     objects = pytest.importorskip("kr8s.objects")
     api = library.api(kubeconfig=config, context=PLANE)
@@ -303,7 +303,7 @@ def kr8s_workload(config: str) -> tuple[Any, Any]:
     return api, kind
 
 
-def test_kr8s(kr8s_workload: tuple[Any, Any]) -> None:
+def test_kr8s_manages_workloads(kr8s_workload: tuple[Any, Any]) -> None:
     errors = pytest.importorskip("kr8s")
     api, kind = kr8s_workload
 
@@ -371,7 +371,7 @@ def lightkube_client(config: str) -> tuple[Any, Any]:
     return client, kind
 
 
-def test_lightkube(lightkube_client: tuple[Any, Any]) -> None:
+def test_lightkube_manages_workloads(lightkube_client: tuple[Any, Any]) -> None:
     library = pytest.importorskip("lightkube")
     merge = pytest.importorskip("lightkube.types").PatchType.MERGE
     client, kind = lightkube_client
@@ -427,7 +427,7 @@ def test_lightkube_applies(lightkube_client: tuple[Any, Any]) -> None:
     assert [container["image"] for container in containers] == ["web:2"]
 
 
-def test_lightkube_patches_core_objects_in_its_default_way(
+def test_lightkube_patches_core_objects_with_its_default_patch(
     lightkube_client: tuple[Any, Any],
 ) -> None:
     client, _ = lightkube_client

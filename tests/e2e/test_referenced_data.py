@@ -1,4 +1,4 @@
-"""A workload that takes data, with kubectl only: it waits, says why, runs, and leaves no copy."""
+"""A workload that references a Secret and a ConfigMap, with kubectl only."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def available(project: Kubectl) -> dict[str, Any]:
     return found[0] if found else {"reason": "", "message": ""}
 
 
-def test_a_workload_waits_for_its_data_runs_with_it_and_leaves_no_copy(
+def test_a_workload_waits_for_its_data_and_its_copies_are_deleted_with_it(
     platform: LocalPlatform,
 ) -> None:
     project = Kubectl(platform.kubeconfig, "project/default")
     project("apply", "-f", "-", stdin=SHOP)
     eventually(
-        lambda: available(project)["reason"] == "SourceNotFound", "it says what it waits for"
+        lambda: available(project)["reason"] == "SourceNotFound", "it reports the missing source"
     )
     assert "Secret/db does not exist" in available(project)["message"]
 
@@ -76,20 +76,20 @@ def test_a_workload_waits_for_its_data_runs_with_it_and_leaves_no_copy(
             )
             == ["db", "shop"]
         ),
-        "the project shows which versions run",
+        "the instances report their data",
     )
     assert len(copies(platform)) == 4
 
-    told = json.dumps(
+    objects = json.dumps(
         [
             platform.objects(context, "workloads,workloaddeployments,instances,servers,events")
             for context in ("project/default", "hub", "cell/dfw")
         ]
     )
     logs = [(platform.state / name).read_text() for name in ("server.log", "audit.log")]
-    for shown in (PASSWORD, base64.b64encode(PASSWORD.encode()).decode()):
-        assert shown not in told
-        assert not any(shown in log for log in logs)
+    for secret in (PASSWORD, base64.b64encode(PASSWORD.encode()).decode()):
+        assert secret not in objects
+        assert not any(secret in log for log in logs)
 
     project("delete", "workload", "shop", "--timeout=30s")
-    eventually(lambda: not copies(platform), "the copies go with the last that refers to them")
+    eventually(lambda: not copies(platform), "the copies are deleted")

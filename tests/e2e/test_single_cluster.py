@@ -1,8 +1,8 @@
 """Single-cluster mode: one API server, one compute-manager beside it, and kubectl alone.
 
-The API server is a plane of an embedded server that runs no compute controllers, or a real
-kube-apiserver (``make test-kubernetes``). The manager has the account and the role that are shipped
-for a cluster of one's own (deploy/single-cluster).
+The API server is a plane of an embedded server without compute controllers, or a real
+kube-apiserver (``make test-kubernetes``). The manager has the shipped account and role
+(deploy/single-cluster).
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from testkit.processes.kubectl import Kubectl
 from testkit.processes.local_platform import BIN, LocalPlatform, eventually
 from testkit.processes.single_cluster import (
     DEPLOY,
-    PATIENCE_S,
+    TIMEOUT_S,
     SingleCluster,
-    account_kubeconfig,
-    installed,
+    install_crds,
+    write_account_kubeconfig,
 )
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("needs_kubectl")]
 
-# Kubernetes has resource claims of its own.
+# Kubernetes also has a kind ResourceClaim.
 CLAIMS = "resourceclaims.quota.miloapis.com"
 OURS = f"workloads,workloaddeployments,instances,servers,{CLAIMS},networkbindings"
 
 
 @contextmanager
-def served(platform: LocalPlatform) -> Iterator[Kubectl]:
-    """An API server without compute controllers; its administrator's kubectl."""
+def run_api_server(platform: LocalPlatform) -> Iterator[Kubectl]:
+    """Run an API server without compute controllers, and yield the kubectl of its administrator."""
     command = [str(BIN / "python"), "-m", "datum_compute.app.local_server", "--no-controllers"]
     server = subprocess.Popen(
         [*command, "--state-dir", str(platform.state)],
@@ -43,7 +43,7 @@ def served(platform: LocalPlatform) -> Iterator[Kubectl]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        eventually(platform.kubeconfig.exists, "the API server has begun", within_s=PATIENCE_S)
+        eventually(platform.kubeconfig.exists, "the API server has started", within_s=TIMEOUT_S)
         admin = Kubectl(platform.kubeconfig, "platform")
         eventually(lambda: admin.run("get", "--raw", "/readyz").returncode == 0, "it is ready")
         yield admin
@@ -53,14 +53,14 @@ def served(platform: LocalPlatform) -> Iterator[Kubectl]:
 
 
 @pytest.fixture(params=["embedded", pytest.param("kubernetes", marks=pytest.mark.kubernetes)])
-def admin(request: pytest.FixtureRequest, stopped: LocalPlatform) -> Iterator[Kubectl]:
-    """Of an API server that knows our kinds and nothing else of us."""
+def admin(request: pytest.FixtureRequest, stopped_platform: LocalPlatform) -> Iterator[Kubectl]:
+    """kubectl of the administrator of an API server on which our kinds are installed."""
     if request.param == "kubernetes":
         found: Kubectl = request.getfixturevalue("real_plane")
-        installed(found)
+        install_crds(found)
         yield found
     else:
-        with served(stopped) as found:
+        with run_api_server(stopped_platform) as found:
             yield found
 
 
@@ -70,7 +70,7 @@ def cluster(admin: Kubectl, tmp_path: Path) -> Iterator[SingleCluster]:
     admin("create", "namespace", "shop")
     found = SingleCluster(
         tmp_path / "manager",
-        account_kubeconfig(admin, tmp_path / "one.kubeconfig"),
+        write_account_kubeconfig(admin, tmp_path / "one.kubeconfig"),
         admin,
     )
     found.state.mkdir()
@@ -81,11 +81,13 @@ def cluster(admin: Kubectl, tmp_path: Path) -> Iterator[SingleCluster]:
         found.stop()
 
 
-def test_a_workload_lives_on_one_api_server_with_kubectl_alone(cluster: SingleCluster) -> None:
+def test_a_workload_is_created_scaled_updated_and_deleted_with_kubectl(
+    cluster: SingleCluster,
+) -> None:
     kubectl = cluster.kubectl
     cluster.apply("web:1", 2)
     kubectl("wait", "--for=condition=Available", "workload/web", "--timeout=60s")
-    cluster.until_runs("web:1", 2)
+    cluster.wait_until_running("web:1", 2)
     (deployment,) = cluster.items("workloaddeployments")
     instances = cluster.items("instances")
     assert [i["metadata"]["ownerReferences"][0]["uid"] for i in instances] == [
@@ -96,60 +98,66 @@ def test_a_workload_lives_on_one_api_server_with_kubectl_alone(cluster: SingleCl
     assert {f"instance-{i['metadata']['name']}" for i in instances} <= claims
 
     cluster.apply("web:1", 4)
-    cluster.until_runs("web:1", 4)
+    cluster.wait_until_running("web:1", 4)
     cluster.apply("web:1", 2)
-    cluster.until_runs("web:1", 2)
+    cluster.wait_until_running("web:1", 2)
 
     cluster.apply("web:2", 2)
-    cluster.until_runs("web:2", 2)
+    cluster.wait_until_running("web:2", 2)
 
     cluster.apply("fail.example/web:3", 2)
-    cluster.until_says("ImageUnavailable", "fail.example/web:3")
-    assert "web:2" in cluster.images(), "what worked is not given up for what does not"
+    cluster.wait_for_status("ImageUnavailable", "fail.example/web:3")
+    assert "web:2" in cluster.images(), "old instances keep running while the new image fails"
     cluster.apply("web:4", 2)
-    cluster.until_runs("web:4", 2)
+    cluster.wait_until_running("web:4", 2)
 
     kubectl("delete", "workload/web", "--timeout=60s")
-    eventually(lambda: not cluster.items(OURS), "nothing is left")
+    eventually(lambda: not cluster.items(OURS), "all objects are deleted")
 
 
-def test_quota_holds_and_more_of_it_is_given_with_kubectl(cluster: SingleCluster) -> None:
+def test_quota_limits_instances_until_the_grant_is_raised_with_kubectl(
+    cluster: SingleCluster,
+) -> None:
     cluster.apply("web:1", 12)
-    cluster.until_says("PendingQuota", '"readyReplicas": 10')
+    cluster.wait_for_status("PendingQuota", '"readyReplicas": 10')
     assert len(cluster.images()) == 10
-    quota = cluster.admin.within("milo-system")
+    quota = cluster.admin.in_namespace("milo-system")
     grant = quota.json("get", "resourcegrant/compute-default")
     for allowance in grant["spec"]["allowances"]:
         allowance["buckets"][0]["amount"] *= 2
     quota("replace", "-f", "-", stdin=json.dumps(grant))
-    cluster.until_runs("web:1", 12)
+    cluster.wait_until_running("web:1", 12)
 
 
-@pytest.mark.timeout(3 * PATIENCE_S)
-def test_a_manager_that_is_killed_in_the_middle_is_replaced_without_a_trace(
+@pytest.mark.timeout(3 * TIMEOUT_S)
+def test_a_killed_manager_is_replaced_without_lost_or_duplicate_machines(
     cluster: SingleCluster,
 ) -> None:
     cluster.apply("web:1", 3)
-    eventually(lambda: bool(cluster.items("instances")), "it has begun", within_s=PATIENCE_S)
-    cluster.kill()
-    cluster.start()
-    cluster.until_runs("web:1", 3)
-    cluster.apply("web:2", 3)
     eventually(
-        lambda: "web:2" in json.dumps(cluster.items("instances")), "the roll has begun", PATIENCE_S
+        lambda: bool(cluster.items("instances")), "instances are created", within_s=TIMEOUT_S
     )
     cluster.kill()
     cluster.start()
-    cluster.until_runs("web:2", 3)
-    assert len(cluster.items("servers")) == 3, "no machine was made twice"
+    cluster.wait_until_running("web:1", 3)
+    cluster.apply("web:2", 3)
+    eventually(
+        lambda: "web:2" in json.dumps(cluster.items("instances")),
+        "the rollout has started",
+        TIMEOUT_S,
+    )
+    cluster.kill()
+    cluster.start()
+    cluster.wait_until_running("web:2", 3)
+    assert len(cluster.items("servers")) == 3, "no machine was created twice"
     cluster.kubectl("delete", "workload/web", "--wait=false")
     cluster.kill()
     cluster.start()
-    eventually(lambda: not cluster.items(OURS), "nothing is left", within_s=PATIENCE_S)
+    eventually(lambda: not cluster.items(OURS), "all objects are deleted", within_s=TIMEOUT_S)
 
 
-def test_a_namespace_goes_with_everything_in_it(cluster: SingleCluster) -> None:
+def test_deleting_a_namespace_deletes_its_machines(cluster: SingleCluster) -> None:
     cluster.apply("web:1", 3)
-    cluster.until_runs("web:1", 3)
+    cluster.wait_until_running("web:1", 3)
     cluster.kubectl("delete", "namespace", "shop", "--timeout=60s")
     assert not cluster.kubectl.json("get", "servers", "--all-namespaces")["items"]

@@ -1,4 +1,4 @@
-"""Tokens in files are renewed by others: a manager goes on with the new one when one ends."""
+"""A manager reads a renewed token file when its old token is revoked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from testkit.processes.api_servers import ACCOUNTS_IN
 from testkit.processes.local_platform import eventually
-from tests.e2e.processes import COMPUTE, SPACE, Api, condition, workload
+from tests.e2e.processes import COMPUTE, NAMESPACE, Api, condition, workload
 from tests.kubernetes.topology import KubernetesTopology
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kubernetes]
@@ -17,19 +17,19 @@ pytestmark = [pytest.mark.e2e, pytest.mark.kubernetes]
 PLANE = "cell/dfw"
 
 
-def is_known(topology: KubernetesTopology, token: str) -> bool:
+def is_accepted(topology: KubernetesTopology, token: str) -> bool:
     plane = topology.planes[PLANE]
     trust = ssl.create_default_context(cafile=str(plane.authority))
     try:
-        Api(plane.server, token, trust).ask("GET", f"{COMPUTE}/instances")
+        Api(plane.server, token, trust).request("GET", f"{COMPUTE}/instances")
     except urllib.error.HTTPError as error:
         return error.code != 401
     return True
 
 
-def test_a_manager_goes_on_with_the_next_token(kubernetes_topology: KubernetesTopology) -> None:
+def test_a_manager_uses_the_new_token_of_a_file(kubernetes_topology: KubernetesTopology) -> None:
     topology = kubernetes_topology
-    admin = topology.planes[PLANE].admin.within(ACCOUNTS_IN)
+    admin = topology.planes[PLANE].admin.in_namespace(ACCOUNTS_IN)
     file = topology.folder / "dfw-cell-dfw.token"
     admin("create", "secret", "generic", "holds-a-token")
     bound = ("--bound-object-kind=Secret", "--bound-object-name=holds-a-token")
@@ -40,25 +40,27 @@ def test_a_manager_goes_on_with_the_next_token(kubernetes_topology: KubernetesTo
     topology.managers["dfw"].wait()
     topology.up()
     project: Api = topology.api("project/default")
-    project.create(f"{SPACE}/workloads", workload("rotated", "DFW"))
+    project.create(f"{NAMESPACE}/workloads", workload("rotated", "DFW"))
     try:
-        eventually(lambda: is_there(project), "it serves, by the first token")
+        eventually(lambda: is_available(project), "it is available with the first token")
         admin("delete", "secret", "holds-a-token")
-        eventually(lambda: not is_known(topology, first), "the first token is good for nothing")
+        eventually(lambda: not is_accepted(topology, first), "the first token is rejected")
         file.write_text(second)
         more = workload("rotated", "DFW", replicas=2)["spec"]
-        project.patch(f"{SPACE}/workloads/rotated", {"spec": more})
-        eventually(lambda: ready(project) == 2, "it works, by the second")
+        project.patch(f"{NAMESPACE}/workloads/rotated", {"spec": more})
+        eventually(
+            lambda: ready_replicas(project) == 2, "the change is applied with the second token"
+        )
         assert topology.managers["dfw"].poll() is None, "the same process"
     finally:
-        project.delete(f"{SPACE}/workloads/rotated")
-        eventually(lambda: not project.names(f"{SPACE}/workloads"), "it is gone")
+        project.delete(f"{NAMESPACE}/workloads/rotated")
+        eventually(lambda: not project.names(f"{NAMESPACE}/workloads"), "the workload is deleted")
 
 
-def is_there(project: Api) -> bool:
-    return condition(project.find(f"{SPACE}/workloads/rotated"), "Available")[0] == "True"
+def is_available(project: Api) -> bool:
+    return condition(project.find(f"{NAMESPACE}/workloads/rotated"), "Available")[0] == "True"
 
 
-def ready(project: Api) -> int:
-    found = project.find(f"{SPACE}/workloads/rotated") or {}
+def ready_replicas(project: Api) -> int:
+    found = project.find(f"{NAMESPACE}/workloads/rotated") or {}
     return int(found.get("status", {}).get("readyReplicas", 0))

@@ -1,4 +1,4 @@
-"""The webhook of real managers in front of real planes: each replica answers, whoever leads."""
+"""The admission webhook of two managers: each replica responds, leader or not."""
 
 from __future__ import annotations
 
@@ -36,72 +36,72 @@ class Replica:
     state: Path
     port: int
 
-    def ask(self, path: str, body: bytes = b"") -> bytes:
+    def post(self, path: str, body: bytes = b"") -> bytes:
         trusted = ssl.create_default_context(cafile=str(self.state / "webhook" / "ca.crt"))
         request = urllib.request.Request(
             f"https://127.0.0.1:{self.port}{path}",
             data=body or None,
             headers={"content-type": "application/json"},
         )
-        with urllib.request.urlopen(request, context=trusted, timeout=15) as answer:
-            found: bytes = answer.read()
+        with urllib.request.urlopen(request, context=trusted, timeout=15) as response:
+            found: bytes = response.read()
             return found
 
-    def verdict(self, user: str, city: str) -> dict[str, Any]:
+    def review_workload(self, user: str, city: str) -> dict[str, Any]:
         sent = workload()
         sent["spec"]["placements"][0]["cityCodes"] = [city]
         body = json.dumps(review(sent, user={"username": user})).encode()
-        found: dict[str, Any] = json.loads(self.ask("/validate", body))["response"]
+        found: dict[str, Any] = json.loads(self.post("/validate", body))["response"]
         return found
 
     def is_up(self) -> bool:
         try:
-            return self.ask("/healthz") == b"ok"
+            return self.post("/healthz") == b"ok"
         except OSError:
             return False
 
 
-def started(command: list[str]) -> subprocess.Popen[bytes]:
+def start(command: list[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 @pytest.fixture
-def replicas(stopped: LocalPlatform) -> Iterator[list[Replica]]:
+def replicas(stopped_platform: LocalPlatform) -> Iterator[list[Replica]]:
     """Two managers over the planes; one of them leads."""
     command = [str(BIN / "python"), "-m", "datum_compute.app.local_server"]
-    processes = [started([*command, "--state-dir", str(stopped.state), "--no-controllers"])]
+    processes = [start([*command, "--state-dir", str(stopped_platform.state), "--no-controllers"])]
     try:
-        eventually(stopped.manager_kubeconfig.exists, "the planes are served")
+        eventually(stopped_platform.manager_kubeconfig.exists, "the planes are served")
         found = []
         for number in range(2):
-            state, port = stopped.state / f"manager-{number}", free_port()
+            state, port = stopped_platform.state / f"manager-{number}", free_port()
             manager = [
                 str(BIN / "compute-manager"),
-                f"--kubeconfig={stopped.manager_kubeconfig}",
+                f"--kubeconfig={stopped_platform.manager_kubeconfig}",
                 f"--state-dir={state}",
                 "--enable-management-controllers",
                 f"--webhook-address=127.0.0.1:{port}",
             ]
-            processes.append(started(manager))
+            processes.append(start(manager))
             found.append(Replica(processes[-1], state, port))
         yield found
     finally:
         for process in processes:
             process.send_signal(signal.SIGTERM)
         codes = [process.wait(timeout=15) for process in processes]
-    assert codes == [0] * len(processes), "every process stops in an orderly way"
+    assert codes == [0] * len(processes), "every process exits with code 0"
 
 
-def test_every_replica_answers_by_the_rights_and_places_of_the_project(
+def test_every_replica_checks_cities_and_permissions_of_the_project(
     replicas: list[Replica],
 ) -> None:
     for replica in replicas:
-        eventually(replica.is_up, "the webhook answers")
-        assert replica.verdict("admin:project/default", "DFW")["allowed"] is True
-        unknown = replica.verdict("admin:project/default", "XXX")
+        eventually(replica.is_up, "the webhook responds")
+        assert replica.review_workload("admin:project/default", "DFW")["allowed"] is True
+        unknown = replica.review_workload("admin:project/default", "XXX")
         assert "there are: DFW" in unknown["status"]["message"]
-        stranger = replica.verdict("nobody", "DFW")
-        assert "may not use network" in stranger["status"]["message"]
+        unauthorized = replica.review_workload("eve", "DFW")
+        assert "may not use network" in unauthorized["status"]["message"]
         with pytest.raises(urllib.error.HTTPError, match="400") as refused:
-            replica.ask("/validate", b"{}")
+            replica.post("/validate", b"{}")
         refused.value.close()

@@ -1,12 +1,11 @@
-"""The seam between the end-to-end suites and what they run on.
+"""The interface between the end-to-end tests and the platforms that they run on.
 
-A ``Topology`` is planes that are served somewhere, controllers beside them, and somebody who
-carries objects from the hub to the cells. Tests ask it for an API, for the command line, and to
-kill or pause parts; they do not know what it is made of. The fixture ``topology`` (conftest.py)
-gives each suite one of every kind in ``TOPOLOGIES`` that is chosen by marker.
+A ``Topology`` consists of planes, their controllers, and a propagator from the hub to the cells.
+Tests get clients and the command line from it, and kill or pause its parts. The fixture
+``topology`` (conftest.py) runs a test on each topology of ``TOPOLOGIES`` whose marker is selected.
 
-To add one: a class with what ``Topology`` asks for, a fixture ``<name>_topology`` that starts and
-stops it, and a line in ``TOPOLOGIES``.
+To add one, write a class with the members of ``Topology``, a fixture ``<name>_topology`` that
+starts and stops it, and a line in ``TOPOLOGIES``.
 """
 
 from __future__ import annotations
@@ -17,12 +16,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from tests.e2e.processes import HUB, Api
+from tests.e2e.processes import Api
 
-# The part of a topology that is no cell: controllers beside projects and hub, and what they need.
-CENTRE = HUB
-
-# Name -> the marker that a run must ask for (``make test-kubernetes``).
+# Names and the markers that select them (``make test-kubernetes``).
 TOPOLOGIES: tuple[Any, ...] = (
     "embedded",
     pytest.param("kubernetes", marks=pytest.mark.kubernetes),
@@ -32,7 +28,7 @@ TOPOLOGIES: tuple[Any, ...] = (
 
 
 def cell(topology: Topology, name: str) -> Api:
-    """One cell, as its controllers see it."""
+    """Return a client of a cell with the permissions of its controllers."""
     return topology.api(f"cell/{name}", manager=True)
 
 
@@ -44,38 +40,38 @@ class Topology(Protocol):
 
     @property
     def propagator(self) -> str:
-        """Who brings objects to the cells: ``ours`` or ``karmada``."""
+        """``ours`` or ``karmada``."""
 
     @property
-    def patience_s(self) -> float:
-        """How long news may take, outages of seconds included."""
+    def timeout_s(self) -> float:
+        """Maximum time until a change is visible, also after an outage of some seconds."""
 
     @property
     def kubeconfig(self) -> Path:
-        """A context for each plane, for an administrator."""
+        """A kubeconfig with a context of an administrator for each plane."""
 
     def api(self, context: str, *, manager: bool = False) -> Api:
-        """As an administrator of the plane; as the controllers where users may not look."""
+        """Return a client of an administrator of the plane, or of the controllers."""
 
     def gateway(self) -> Api:
-        """Whom people of the project ask about their instances."""
+        """Return a client for instance subresources such as logs."""
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """``datumctl compute ...`` in the project."""
+        """Run ``datumctl compute ...`` in the project."""
 
     def kill(self, part: str) -> None:
-        """The centre or a cell, as a power cut would: plane and controllers, no farewell."""
+        """Kill the center or a cell with SIGKILL: its plane and its controllers."""
 
     def start(self, part: str) -> None:
-        """One part alone, until its own plane answers."""
+        """Start one part, and wait until its plane responds."""
 
     def pause(self, part: str) -> None:
-        """It keeps its connections and answers nothing: a silent partition."""
+        """Suspend a part: its connections stay open and receive no response."""
 
     def resume(self, part: str) -> None: ...
 
     def up(self) -> None:
-        """Whatever does not run is started, and answers."""
+        """Start all parts that do not run, and wait until they respond."""
 
-    def settle(self) -> None:
-        """After a test: whatever was paused or killed is there again."""
+    def restore(self) -> None:
+        """Resume and restart all parts after a test."""

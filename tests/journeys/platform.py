@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 PROJECT, CELL = project_plane("default"), cell_plane("dfw")
 WEB = Ref("default", "web")
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Platform:
     def writes(self) -> list[Change]:
         return self.host.writes
 
-    async def booted(self) -> None:
+    async def wait_until_booted(self) -> None:
         async def is_up() -> bool:
             return self.host.host.is_up
 
@@ -100,11 +100,11 @@ class Platform:
         return found
 
     async def until(self, holds: Callable[[], Awaitable[bool]], what: str) -> None:
-        for _ in range(int(PATIENCE_S / 0.1)):
+        for _ in range(int(TIMEOUT_S / 0.1)):
             if await holds():
                 return
             await asyncio.sleep(0.1)
-        raise AssertionError(f"not after {PATIENCE_S} s: {what}")
+        raise AssertionError(f"not after {TIMEOUT_S} s: {what}")
 
     async def until_ready(self, image: str, replicas: int = 1) -> None:
         async def holds() -> bool:

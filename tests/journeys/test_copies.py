@@ -81,7 +81,7 @@ class HubBackup:
 
 async def back_up_and_delete_namespace(platform: Platform) -> HubBackup:
     """Deploy in a namespace of the project, back up its copy on the hub, delete the namespace."""
-    await platform.booted()
+    await platform.wait_until_booted()
     team = Namespace(metadata=ObjectMeta(name="team"))
     uid = (await platform.project.create(NAMESPACE, team)).metadata.uid
     await platform.deploy(namespace="team")

@@ -142,7 +142,7 @@ def test_a_claim_and_revisions_left_by_an_earlier_workload_do_not_block_a_new_on
 
 def test_a_workload_reports_that_it_waits_for_an_earlier_claim() -> None:
     async def story(platform: Platform) -> str:
-        await platform.booted()
+        await platform.wait_until_booted()
         operator = platform.host.operator(PROJECT)
         held = ObjectMeta(name="workload-web", namespace="default", finalizers=["example.com/hold"])
         spec = ResourceClaimSpec(

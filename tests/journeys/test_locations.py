@@ -22,7 +22,7 @@ def test_a_city_is_not_available_while_its_cell_is_unreachable() -> None:
     """Regression: cities without a reachable cell were reported as available."""
 
     async def story(platform: Platform) -> str:
-        await platform.booted()
+        await platform.wait_until_booted()
 
         async def is_open() -> bool:
             return (await available(platform)).status == "True"

@@ -222,7 +222,7 @@ def test_a_terminating_network_is_deleted_soon_after_its_last_user() -> None:
     """Regression: it took 30 s, with RangeOccupied for a prefix that was already released."""
 
     async def story(platform: Platform) -> float:
-        await platform.booted()
+        await platform.wait_until_booted()
         spec = NetworkSpec(ip_families=["IPv4", "IPv6"], ipam=NetworkIpam(mode="Auto"))
         blue = Network(metadata=ObjectMeta(name="blue", namespace="default"), spec=spec)
         await platform.project.create(NETWORK, blue)

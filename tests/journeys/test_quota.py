@@ -184,7 +184,7 @@ def test_a_workload_beyond_the_limit_reports_the_quota_until_it_is_raised() -> N
     workloads = "compute.datumapis.com/workloads"
 
     async def story(platform: Platform) -> str:
-        await platform.booted()
+        await platform.wait_until_booted()
         await limit_instances(platform, 0, resource_type=workloads)
         await platform.deploy()
         denied = await platform.until_reason(QUOTA)
@@ -270,7 +270,7 @@ def test_a_deleted_claim_counts_while_its_machine_runs_and_is_then_recreated() -
 
 def test_a_deleted_denied_claim_is_recreated_at_once() -> None:
     async def story(platform: Platform) -> None:
-        await platform.booted()
+        await platform.wait_until_booted()
         await limit_instances(platform, 0)
         await platform.deploy()
 
@@ -292,7 +292,7 @@ def test_conflicts_with_other_writers_do_not_delay_an_instance_that_waits_for_qu
     """A conflict costs one retry step. The delay does not grow with each conflict."""
 
     async def story(platform: Platform) -> float:
-        await platform.booted()
+        await platform.wait_until_booted()
         await limit_instances(platform, 0)
         await platform.deploy()
         await platform.until_reason(QUOTA)
@@ -342,7 +342,7 @@ def test_deleting_a_namespace_frees_no_quota_before_its_machines_are_gone() -> N
     """The quota is ten: a namespace with ten machines is deleted while ten more are requested."""
 
     async def story(platform: Platform) -> int:
-        await platform.booted()
+        await platform.wait_until_booted()
         await platform.project.create(NAMESPACE, Namespace(metadata=ObjectMeta(name="shop")))
         (provider,) = platform.host.providers.values()
         await platform.deploy(replicas=10, namespace="shop", instanceManagementPolicy="Parallel")

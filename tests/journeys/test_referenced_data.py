@@ -73,7 +73,7 @@ async def put(platform: Platform, kind: KindInfo[Any], name: str, data: JsonObje
         field: data,
     }
     ref = Ref("default", name)
-    await platform.until(lambda: is_up(platform), "the platform answers")
+    await platform.until(lambda: is_up(platform), "the platform responds")
     if any(o.metadata.name == name for o in (await platform.project.list(kind)).items):
         await platform.project.patch(kind, ref, {field: data})
     else:
@@ -297,9 +297,9 @@ def test_a_source_of_two_cities_is_copied_to_both_and_deleted_from_each_on_its_o
         await sources(platform)
         await deploy(platform)
         await place(platform, "DFW", "IAD")
-        await platform.until(lambda: reached(platform, CELL, other), "both have both sources")
+        await platform.until(lambda: has_sources(platform, CELL, other), "both have both sources")
         await place(platform, "IAD")
-        await platform.until(lambda: reached(platform, other), "only the city in use has them")
+        await platform.until(lambda: has_sources(platform, other), "only the city in use has them")
 
     run_virtual(Random(1), main)
 
@@ -310,14 +310,14 @@ async def place(platform: Platform, *cities: str) -> None:
     await platform.change(placements=[placed])
 
 
-async def reached(platform: Platform, *cells: PlaneName) -> bool:
+async def has_sources(platform: Platform, *cells: PlaneName) -> bool:
     """Return True if exactly these cells have both sources and machines started with them."""
     for cell, provider in platform.host.providers.items():
         client = platform.host.operator(cell)
         found = [o.metadata.name for k in BOTH_KINDS for o in (await client.list(k)).items]
-        taken = [len(machine.data) for machine in provider.alive().values()]
-        wanted = (["web", "db"], [2]) if cell in cells else ([], [])
-        if ([name for name in found if name in ("web", "db")], taken) != wanted:
+        sources = [len(machine.data) for machine in provider.alive().values()]
+        expected = (["web", "db"], [2]) if cell in cells else ([], [])
+        if ([name for name in found if name in ("web", "db")], sources) != expected:
             return False
     return True
 
@@ -362,13 +362,13 @@ def test_only_secrets_and_works_contain_secret_bytes() -> None:
 # --- one plane: the sources are in the namespace of the deployment
 
 
-async def deploy_beside(platform: Platform) -> Client:
+async def deploy_in_cell_namespace(platform: Platform) -> Client:
     """Create a deployment without a project, in a namespace that has a quota."""
-    await platform.until(lambda: is_up(platform), "the platform answers")
+    await platform.until(lambda: is_up(platform), "the platform responds")
     cell = platform.host.operator(CELL)
     identity = {labels.UPSTREAM_NAMESPACE: "default", labels.UPSTREAM_CLUSTER: "cluster-default"}
-    home = Namespace(metadata=ObjectMeta(name="beside", labels=identity))
-    await cell.create(NAMESPACE, home)
+    namespace = Namespace(metadata=ObjectMeta(name="shop", labels=identity))
+    await cell.create(NAMESPACE, namespace)
     variables = from_json({"v": ENV}, Variables).v
     made = a_deployment()
     template = made.spec.template
@@ -377,7 +377,7 @@ async def deploy_beside(platform: Platform) -> Client:
     await cell.create(
         DEPLOYMENT,
         WorkloadDeployment(
-            metadata=ObjectMeta(name="web-dfw", namespace="beside"),
+            metadata=ObjectMeta(name="web-dfw", namespace="shop"),
             spec=msgspec.structs.replace(made.spec, template=InstanceTemplate(spec=spec)),
         ),
     )
@@ -390,16 +390,16 @@ class Variables(ApiStruct, frozen=True, kw_only=True):
 
 async def put_beside(cell: Client, **data: str) -> None:
     await cell.create(
-        SECRET, Secret(metadata=ObjectMeta(name="db", namespace="beside"), string_data=data)
+        SECRET, Secret(metadata=ObjectMeta(name="db", namespace="shop"), string_data=data)
     )
 
 
 def test_on_one_plane_an_instance_waits_for_sources_in_its_namespace() -> None:
     async def story(platform: Platform) -> None:
-        cell = await deploy_beside(platform)
+        cell = await deploy_in_cell_namespace(platform)
         held = await until_instance_reports(platform, "SourceNotFound")
         assert "Secret/db does not exist" in held.message
-        web = ConfigMap(metadata=ObjectMeta(name="web", namespace="beside"), data={"colour": "b"})
+        web = ConfigMap(metadata=ObjectMeta(name="web", namespace="shop"), data={"colour": "b"})
         await cell.create(CONFIG_MAP, web)
         await put_beside(cell, password=BYTES)
         began = asyncio.get_running_loop().time()
@@ -411,12 +411,12 @@ def test_on_one_plane_an_instance_waits_for_sources_in_its_namespace() -> None:
 
 def test_on_one_plane_a_lost_machine_waits_for_a_deleted_source_and_reports_it() -> None:
     async def story(platform: Platform) -> None:
-        cell = await deploy_beside(platform)
-        web = ConfigMap(metadata=ObjectMeta(name="web", namespace="beside"), data={"colour": "b"})
+        cell = await deploy_in_cell_namespace(platform)
+        web = ConfigMap(metadata=ObjectMeta(name="web", namespace="shop"), data={"colour": "b"})
         await cell.create(CONFIG_MAP, web)
         await put_beside(cell, password=BYTES)
         await until_instance_reports(platform, "Available")
-        await cell.delete(SECRET, Ref("beside", "db"), uid="")
+        await cell.delete(SECRET, Ref("shop", "db"), uid="")
         await asyncio.sleep(60)
         assert (await ready_condition(platform)).reason == "Available"
 
@@ -427,7 +427,7 @@ def test_on_one_plane_a_lost_machine_waits_for_a_deleted_source_and_reports_it()
         began = asyncio.get_running_loop().time()
         await until_instance_reports(platform, "Available")
         assert asyncio.get_running_loop().time() - began < 5, "woken, not found by a recheck"
-        secret = await cell.get(SECRET, Ref("beside", "db"))
+        secret = await cell.get(SECRET, Ref("shop", "db"))
         (instance,) = await platform.instances()
         pins = {p.name: p.resource_version for p in instance.status.referenced_data}
         assert pins["db"] == secret.metadata.resource_version
@@ -441,15 +441,15 @@ def test_data_is_recreated_with_the_deployment_after_a_hub_namespace_was_deleted
     """Regression: no instance for a minute, and tracebacks for temporary refusals."""
 
     async def story(platform: Platform) -> float:
-        await platform.booted()
+        await platform.wait_until_booted()
         await put(platform, CONFIG_MAP, "web", {"colour": "blue"})
         await put(platform, SECRET, "db", {"password": BYTES})
         await deploy(platform)
         await platform.until_ready("web:1")
-        home = await platform.project.get(NAMESPACE, Ref("", "default"))
+        namespace = await platform.project.get(NAMESPACE, Ref("", "default"))
         await asyncio.sleep(10)
         hub = platform.host.operator(HUB)
-        await hub.delete(NAMESPACE, Ref("", f"ns-{home.metadata.uid}"))
+        await hub.delete(NAMESPACE, Ref("", f"ns-{namespace.metadata.uid}"))
         loop = asyncio.get_running_loop()
         started_s = loop.time()
 

@@ -60,15 +60,15 @@ Holds = Callable[[], Awaitable[bool]]
 # A project without controllers: only the test federates for it.
 PROJECT = project_plane("story")
 NOW = "2026-01-01T00:00:00Z"
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Federation:
     """The hub and cells of one test.
 
-    ``near`` and ``far`` are cells, each the only one of its city at first. ``space`` is the hub
-    namespace of the project namespace of the test.
+    ``near`` and ``far`` are cells, each the only one of its city at first. ``hub_namespace`` is
+    the copy of the project namespace of the test.
     """
 
     hub: Client
@@ -87,11 +87,11 @@ class Federation:
         return Namespace(metadata=ObjectMeta(name="default", uid=uid))
 
     @property
-    def space(self) -> str:
+    def hub_namespace(self) -> str:
         return federation_namespace(self.namespace.metadata.uid)
 
     def ref(self, name: str = "web") -> Ref:
-        return Ref(self.space, name)
+        return Ref(self.hub_namespace, name)
 
     # --- actions of the federator
 
@@ -100,7 +100,7 @@ class Federation:
     ) -> WorkloadDeployment:
         """Write the project's deployment at that generation to the hub, with its policies."""
         deployment = a_deployment(image, name=name, city=city or self.near.upper())
-        recorded = {labels.FEDERATION_NAMESPACE: self.space}
+        recorded = {labels.FEDERATION_NAMESPACE: self.hub_namespace}
         metadata = replace(
             deployment.metadata,
             namespace="default",
@@ -110,26 +110,26 @@ class Federation:
         )
         deployment = replace(deployment, metadata=metadata)
         state = HubState(
-            namespace=await found(self.hub, NAMESPACE, Ref("", self.space)),
+            namespace=await found(self.hub, NAMESPACE, Ref("", self.hub_namespace)),
             deployment=await found(self.hub, DEPLOYMENT, self.ref(name)),
             binding=None,
         )
-        await self._carry_out(plan_federation(PROJECT, deployment, self.namespace, state, NOW))
+        await self._execute(plan_federation(PROJECT, deployment, self.namespace, state, NOW))
         await self.write_policies()
         return deployment
 
     async def write_policies(self) -> None:
         """Write policies as the policy controller does, but delete none."""
-        home = await self.hub.get(NAMESPACE, Ref("", self.space))
+        namespace = await self.hub.get(NAMESPACE, Ref("", self.hub_namespace))
         plan = plan_policies(
-            home,
-            (await self.hub.list(DEPLOYMENT, self.space)).items,
-            (await self.hub.list(POLICY, self.space)).items,
-            await found(self.hub, CLUSTER_POLICY, Ref("", self.space)),
+            namespace,
+            (await self.hub.list(DEPLOYMENT, self.hub_namespace)).items,
+            (await self.hub.list(POLICY, self.hub_namespace)).items,
+            await found(self.hub, CLUSTER_POLICY, Ref("", self.hub_namespace)),
         )
-        await self._carry_out(plan)
+        await self._execute(plan)
 
-    async def _carry_out(self, plan: Plan) -> None:
+    async def _execute(self, plan: Plan) -> None:
         for action in plan.actions:
             match action:
                 case Create(plane=plane) if plane == HUB:
@@ -163,7 +163,7 @@ class Federation:
 
     # --- waiting
 
-    async def until(self, holds: Holds, what: str, within_s: float = PATIENCE_S) -> None:
+    async def until(self, holds: Holds, what: str, within_s: float = TIMEOUT_S) -> None:
         deadline_s = asyncio.get_running_loop().time() + within_s
         while not await holds():
             assert asyncio.get_running_loop().time() < deadline_s, (
@@ -190,12 +190,12 @@ class Federation:
 
         await self.until(holds, f"{name} is gone from {cell}")
 
-    async def until_heard(self, cell: str, status: str) -> None:
+    async def until_ready_is(self, cell: str, status: str) -> None:
         async def holds() -> bool:
             ready = await self.ready(cell)
             return ready is not None and ready.status == status
 
-        await self.until(holds, f"the hub says Ready={status} of {cell}")
+        await self.until(holds, f"the hub reports Ready={status} for {cell}")
 
 
 Story = Callable[[Federation], Awaitable[None]]

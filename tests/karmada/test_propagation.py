@@ -61,11 +61,11 @@ async def _report_once(f: Federation, cell: str, generation: int, ready: int) ->
     await f.cells[cell].patch_status(DEPLOYMENT, f.ref(), status, version=version)
 
 
-async def until_told(f: Federation, ready: int) -> None:
+async def until_hub_reports(f: Federation, ready: int) -> None:
     async def holds() -> bool:
         return (await f.hub.get(DEPLOYMENT, f.ref())).status.ready_replicas == ready
 
-    await f.until(holds, f"the hub says that {ready} are ready")
+    await f.until(holds, f"the hub reports {ready} ready replicas")
 
 
 def test_a_deployment_and_its_namespace_are_copied_only_to_the_cell_of_its_city(runs: Runs) -> None:
@@ -80,10 +80,10 @@ def test_a_deployment_and_its_namespace_are_copied_only_to_the_cell_of_its_city(
         assert copy.metadata.labels[labels.MANAGED] == "true"
         assert copy.metadata.finalizers == []
         assert copy.spec == sent.spec
-        home = await f.cells[f.near].get(NAMESPACE, Ref("", f.space))
-        assert home.metadata.labels[labels.UPSTREAM_CLUSTER] == "cluster-story"
-        assert home.metadata.labels[labels.UPSTREAM_NAMESPACE] == "default"
-        assert await found(f.cells[f.far], NAMESPACE, Ref("", f.space)) is None
+        namespace = await f.cells[f.near].get(NAMESPACE, Ref("", f.hub_namespace))
+        assert namespace.metadata.labels[labels.UPSTREAM_CLUSTER] == "cluster-story"
+        assert namespace.metadata.labels[labels.UPSTREAM_NAMESPACE] == "default"
+        assert await found(f.cells[f.far], NAMESPACE, Ref("", f.hub_namespace)) is None
         assert await f.copy(f.far) is None
 
     runs(story)
@@ -94,11 +94,11 @@ def test_the_status_of_the_cell_is_reported_for_its_observed_source_generation(r
         deployment = await f.federate()
         await f.until_copied(f.near)
         await report(f, f.near, generation=1, ready=1)
-        await until_told(f, 1)
+        await until_hub_reports(f, 1)
         hub = await f.hub.get(DEPLOYMENT, f.ref())
-        told = project_status_from_hub(deployment, HubState(None, hub, None), NOW)
-        assert told.observed_generation == 1
-        available = find_condition(told.conditions, "Available")
+        status = project_status_from_hub(deployment, HubState(None, hub, None), NOW)
+        assert status.observed_generation == 1
+        available = find_condition(status.conditions, "Available")
         assert available is not None
         assert available.reason == "StableInstanceFound"
         assert hub.status.observed_source.template_hash == template_hash(deployment.spec.template)
@@ -110,7 +110,7 @@ def test_the_status_of_the_cell_is_reported_for_its_observed_source_generation(r
             project_status_from_hub(newer, HubState(None, hub, None), NOW).observed_generation == 1
         )
         await report(f, f.near, generation=2, ready=2)
-        await until_told(f, 2)
+        await until_hub_reports(f, 2)
         hub = await f.hub.get(DEPLOYMENT, f.ref())
         assert (
             project_status_from_hub(newer, HubState(None, hub, None), NOW).observed_generation == 2
@@ -135,7 +135,7 @@ def test_a_copy_changed_or_deleted_on_the_cell_is_restored(runs: Runs) -> None:
             copy = await f.copy(f.near)
             return copy is not None and copy.metadata.uid != before
 
-        await f.until(is_new, "the copy is there again")
+        await f.until(is_new, "the copy is recreated")
 
     runs(story)
 
@@ -174,35 +174,35 @@ def test_a_copy_deleted_on_its_cell_is_reported_until_it_is_gone_and_recreated(
         deployment = await f.federate()
         await f.until_copied(f.near)
         await report(f, f.near, generation=1, ready=3)
-        await until_told(f, ready=3)
+        await until_hub_reports(f, ready=3)
         cell = f.cells[f.near]
         await cell.patch(DEPLOYMENT, f.ref(), {"metadata": {"finalizers": [HELD]}})
         first = (await cell.get(DEPLOYMENT, f.ref())).metadata.uid
         await cell.delete(DEPLOYMENT, f.ref())
         await report(f, f.near, generation=1, ready=1)
-        await until_told(f, ready=1)
+        await until_hub_reports(f, ready=1)
         await cell.patch(DEPLOYMENT, f.ref(), {"metadata": {"finalizers": []}})
 
         async def is_another() -> bool:
             copy = await f.copy(f.near)
             return copy is not None and copy.metadata.uid != first
 
-        await f.until(is_another, "the copy is made anew")
+        await f.until(is_another, "the copy is recreated")
 
-        async def waits() -> bool:
+        async def is_waiting() -> bool:
             hub = await f.hub.get(DEPLOYMENT, f.ref())
             binding = await f.hub.get(BINDING, f.ref(binding_name(DEPLOYMENT, "web")))
-            told = project_status_from_hub(deployment, HubState(None, hub, binding), NOW)
-            available = find_condition(told.conditions, "Available")
+            status = project_status_from_hub(deployment, HubState(None, hub, binding), NOW)
+            available = find_condition(status.conditions, "Available")
             return available is not None and available.reason == "AwaitingPropagation"
 
-        async def waits_no_more() -> bool:
-            return not await waits()
+        async def has_report() -> bool:
+            return not await is_waiting()
 
-        await f.until(waits, "the project waits for the word of the new copy")
+        await f.until(is_waiting, "the project waits for a report of the new copy")
         await report(f, f.near, generation=1, ready=2)
-        await until_told(f, ready=2)
-        await f.until(waits_no_more, "the project believes the new copy")
+        await until_hub_reports(f, ready=2)
+        await f.until(has_report, "the project uses the report of the new copy")
 
     runs(story)
 
@@ -217,7 +217,7 @@ def test_template_and_binding_are_deleted_before_a_copy_with_a_finalizer(runs: R
         await f.cells[f.near].patch(DEPLOYMENT, f.ref(), hold)
         await f.hub.delete(DEPLOYMENT, f.ref())
 
-        async def is_told() -> bool:
+        async def is_deleted_on_hub() -> bool:
             copy = await f.copy(f.near)
             gone = await found(f.hub, DEPLOYMENT, f.ref()) is None and await f.binding() is None
             return gone and copy is not None and copy.is_terminating
@@ -225,9 +225,9 @@ def test_template_and_binding_are_deleted_before_a_copy_with_a_finalizer(runs: R
         async def is_confirmed() -> bool:
             return not await f.works(f.near)
 
-        await f.until(is_told, "template and binding are gone")
+        await f.until(is_deleted_on_hub, "template and binding are gone")
         if f.is_karmada:
-            await f.until(is_confirmed, "the Work goes with the answer of the cell")
+            await f.until(is_confirmed, "the Work is deleted when the cell responds")
         else:
             assert [work.is_terminating for work in await f.works(f.near)] == [True]
         await f.cells[f.near].patch(DEPLOYMENT, f.ref(), {"metadata": {"finalizers": []}})
@@ -259,7 +259,7 @@ def test_suspension_stops_updates_but_not_reports_and_deletions(runs: Runs) -> N
     async def story(f: Federation) -> None:
         await f.federate()
         await f.until_copied(f.near)
-        policy = Ref(f.space, f"city-{f.near}")
+        policy = Ref(f.hub_namespace, f"city-{f.near}")
         await f.hub.patch(POLICY, policy, {"spec": {"suspension": {"dispatching": True}}})
 
         async def is_suspended() -> bool:
@@ -267,7 +267,7 @@ def test_suspension_stops_updates_but_not_reports_and_deletions(runs: Runs) -> N
             held = find_condition(work.status.conditions, "Dispatching")
             return held is not None and held.reason == "SuspendDispatching"
 
-        await f.until(is_suspended, "the Work says that it is suspended")
+        await f.until(is_suspended, "the Work is suspended")
         await f.federate(image="web:2", generation=2)
         await f.until(is_suspended, "the policy stays suspended")
 
@@ -277,7 +277,7 @@ def test_suspension_stops_updates_but_not_reports_and_deletions(runs: Runs) -> N
 
         await f.stays(is_held, "the new image is held back")
         await report(f, f.near, generation=1, ready=1)
-        await until_told(f, 1)
+        await until_hub_reports(f, 1)
         # Trap 7: FullyApplied of Karmada does not depend on the generation.
         (applied,) = [
             c["status"] == "True"
@@ -301,7 +301,7 @@ def test_one_object_can_be_suspended_in_its_binding(runs: Runs) -> None:
     async def story(f: Federation) -> None:
         await f.federate()
         await f.until_copied(f.near)
-        binding = Ref(f.space, binding_name(DEPLOYMENT, f.ref().name))
+        binding = Ref(f.hub_namespace, binding_name(DEPLOYMENT, f.ref().name))
         await f.hub.patch(BINDING, binding, {"spec": {"suspension": {"dispatching": True}}})
 
         async def is_suspended() -> bool:
@@ -311,7 +311,7 @@ def test_one_object_can_be_suspended_in_its_binding(runs: Runs) -> None:
         await f.until(is_suspended, "the Work is held")
         await f.federate(image="web:2", generation=2)
         if not f.is_karmada:
-            await f.stays(is_suspended, "nobody lifts it")
+            await f.stays(is_suspended, "the suspension stays")
             copy = await f.copy(f.near)
             assert copy is not None
             assert image_of(copy) == "web:1"
@@ -325,10 +325,10 @@ def test_a_deployment_without_a_policy_stays_on_its_cell(runs: Runs) -> None:
     async def story(f: Federation) -> None:
         await f.federate()
         await f.until_copied(f.near)
-        await f.hub.delete(POLICY, Ref(f.space, f"city-{f.near}"))
+        await f.hub.delete(POLICY, Ref(f.hub_namespace, f"city-{f.near}"))
 
         async def policy_is_gone() -> bool:
-            return await found(f.hub, POLICY, Ref(f.space, f"city-{f.near}")) is None
+            return await found(f.hub, POLICY, Ref(f.hub_namespace, f"city-{f.near}")) is None
 
         await f.until(policy_is_gone, "the policy is gone")
 
@@ -357,7 +357,7 @@ def test_two_cells_of_one_city_never_run_the_same_deployment(runs: Runs) -> None
             async def is_not_doubled() -> bool:
                 return await f.copy(f.far) is None and await f.bound_to() == [f.near]
 
-            await f.stays(is_not_doubled, "one cell has it")
+            await f.stays(is_not_doubled, "one cell has the deployment")
             await f.federate(image="web:2", generation=2)
             await f.until_copied(f.near, "web:2")
             await f.stays(is_not_doubled, "still one")
@@ -377,16 +377,16 @@ def test_an_unreachable_cell_keeps_its_objects_and_receives_missed_changes(runs:
         await f.federate()
         await f.until_copied(f.near)
         await report(f, f.near, generation=1, ready=1)
-        await until_told(f, 1)
+        await until_hub_reports(f, 1)
         await f.federate("leaving")
         await f.until_copied(f.near, name="leaving")
         f.unreachable(f.near)
         try:
-            await f.until_heard(f.near, "False")
+            await f.until_ready_is(f.near, "False")
             ready = await f.ready(f.near)
             assert ready is not None
             assert ready.reason == "ClusterNotReachable"
-            assert await f.bound_to() == [f.near], "nothing moves by itself"
+            assert await f.bound_to() == [f.near], "the deployment does not move"
             assert (await f.hub.get(DEPLOYMENT, f.ref())).status.ready_replicas == 1
             await f.federate(image="web:2", generation=2)
             await f.federate("coming")
@@ -397,10 +397,10 @@ def test_an_unreachable_cell_keeps_its_objects_and_receives_missed_changes(runs:
                 gone = await f.binding("leaving") is None
                 return gone and [work.is_terminating for work in works] == [True]
 
-            await f.until(only_the_tombstone_is_left, "the hub remembers the removal")
+            await f.until(only_the_tombstone_is_left, "the tombstone records the removal")
         finally:
             f.heal(f.near)
-        await f.until_heard(f.near, "True")
+        await f.until_ready_is(f.near, "True")
         await f.until_copied(f.near, "web:2")
         await f.until_copied(f.near, name="coming")
         await f.until_gone(f.near, "leaving")
@@ -408,7 +408,7 @@ def test_an_unreachable_cell_keeps_its_objects_and_receives_missed_changes(runs:
         async def is_confirmed() -> bool:
             return not await f.works(f.near, "leaving")
 
-        await f.until(is_confirmed, "the tombstone goes")
+        await f.until(is_confirmed, "the tombstone is deleted")
 
     runs(story)
 
@@ -424,7 +424,7 @@ def test_a_removed_cell_loses_its_objects(runs: Runs) -> None:
             async def has_left() -> bool:
                 return await found(f.hub, CLUSTER, Ref("", f.near)) is None
 
-            await f.until(has_left, "the hub knows it no more")
+            await f.until(has_left, "the Cluster is deleted")
             assert not await f.works(f.near)
             assert await found(f.hub, DEPLOYMENT, f.ref()) is not None
         finally:

@@ -14,7 +14,7 @@ from datum_compute.api.meta.objects import ObjectMeta, Ref
 from tests.e2e.manifests import widget_definition
 from tests.karmada.federation import Federation, Story, found
 from tests.karmada.members import Members
-from tests.karmada.test_propagation import report, until_told
+from tests.karmada.test_propagation import report, until_hub_reports
 
 pytestmark = [
     pytest.mark.e2e,
@@ -24,7 +24,7 @@ pytestmark = [
 ]
 
 
-def told_on_karmada(members: Members, story: Story, request: pytest.FixtureRequest) -> None:
+def run_on_karmada(members: Members, story: Story, request: pytest.FixtureRequest) -> None:
     members.run(story, str(request.node.nodeid), mixed=False)
 
 
@@ -47,13 +47,13 @@ def test_an_available_deployment_is_healthy(
         async def is_healthy() -> bool:
             return await health(f) == "Healthy"
 
-        await f.until(is_unhealthy, "nothing was said yet")
+        await f.until(is_unhealthy, "the cell has not reported")
         await report(f, f.near, generation=1, ready=1)
-        await f.until(is_healthy, "the cell says that it is available")
+        await f.until(is_healthy, "the cell reports it as available")
         await f.federate(image="web:2", generation=2)
-        await f.until(is_unhealthy, "of the new generation nothing was said")
+        await f.until(is_unhealthy, "the cell has not reported the new generation")
 
-    told_on_karmada(members, story, request)
+    run_on_karmada(members, story, request)
 
 
 def test_references_of_a_deployment_are_propagated_if_the_policy_requests_it(
@@ -62,21 +62,21 @@ def test_references_of_a_deployment_are_propagated_if_the_policy_requests_it(
     async def story(f: Federation) -> None:
         await f.federate()
         await f.until_copied(f.near)
-        metadata = ObjectMeta(name="settings", namespace=f.space)
+        metadata = ObjectMeta(name="settings", namespace=f.hub_namespace)
         await f.hub.create(CONFIG_MAP, ConfigMap(metadata=metadata, data={"colour": "blue"}))
-        policy = Ref(f.space, f"city-{f.near}")
+        policy = Ref(f.hub_namespace, f"city-{f.near}")
         await f.hub.patch(POLICY, policy, {"spec": {"propagateDeps": True}})
         expected = {labels.EXPECTED_DATA: json.dumps(["ConfigMap/settings"])}
         await f.hub.patch(DEPLOYMENT, f.ref(), {"metadata": {"annotations": expected}})
 
-        async def has_come() -> bool:
-            copy = await found(f.cells[f.near], CONFIG_MAP, Ref(f.space, "settings"))
+        async def is_copied() -> bool:
+            copy = await found(f.cells[f.near], CONFIG_MAP, Ref(f.hub_namespace, "settings"))
             return copy is not None and copy.data == {"colour": "blue"}
 
-        await f.until(has_come, "the ConfigMap is on the cell")
-        assert await found(f.cells[f.far], CONFIG_MAP, Ref(f.space, "settings")) is None
+        await f.until(is_copied, "the ConfigMap is on the cell")
+        assert await found(f.cells[f.far], CONFIG_MAP, Ref(f.hub_namespace, "settings")) is None
 
-    told_on_karmada(members, story, request)
+    run_on_karmada(members, story, request)
 
 
 def test_an_empty_status_does_not_replace_the_last_report(
@@ -88,22 +88,22 @@ def test_an_empty_status_does_not_replace_the_last_report(
         await f.federate()
         await f.until_copied(f.near)
         await report(f, f.near, generation=1, ready=1)
-        await until_told(f, 1)
+        await until_hub_reports(f, 1)
         before = (await f.cells[f.near].get(DEPLOYMENT, f.ref())).metadata.uid
         await f.cells[f.near].delete(DEPLOYMENT, f.ref())
 
-        async def is_anew() -> bool:
+        async def is_recreated() -> bool:
             copy = await f.copy(f.near)
             return copy is not None and copy.metadata.uid != before
 
-        await f.until(is_anew, "the copy is there again")
+        await f.until(is_recreated, "the copy is recreated")
 
         async def is_kept() -> bool:
             return (await f.hub.get(DEPLOYMENT, f.ref())).status.ready_replicas == 1
 
-        await f.stays(is_kept, "the hub keeps the last word")
+        await f.stays(is_kept, "the hub keeps the last report")
 
-    told_on_karmada(members, story, request)
+    run_on_karmada(members, story, request)
 
 
 def test_an_object_whose_kind_no_cell_served_is_not_scheduled_again(
@@ -124,15 +124,15 @@ def test_an_object_whose_kind_no_cell_served_is_not_scheduled_again(
         policy = {
             "apiVersion": POLICY.api_version,
             "kind": POLICY.kind,
-            "metadata": {"name": "widgets", "namespace": f.space},
+            "metadata": {"name": "widgets", "namespace": f.hub_namespace},
             "spec": {
                 "resourceSelectors": [selector],
                 "placement": {"clusterAffinity": affinity},
             },
         }
         await f.hub.create_plain(POLICY, policy)
-        binding = f"/apis/work.karmada.io/v1alpha2/namespaces/{f.space}/resourcebindings"
-        members.karmada.admin("apply", "-f", "-", stdin=_widget(f.space))
+        binding = f"/apis/work.karmada.io/v1alpha2/namespaces/{f.hub_namespace}/resourcebindings"
+        members.karmada.admin("apply", "-f", "-", stdin=_widget(f.hub_namespace))
 
         async def scheduled() -> list[str]:
             listed = await f.hub.ask(binding)
@@ -155,18 +155,18 @@ def test_an_object_whose_kind_no_cell_served_is_not_scheduled_again(
             served = [entry["groupVersion"] for entry in cluster["status"]["apiEnablements"]]
             return "example.com/v1" in served
 
-        await f.until(is_known, "Karmada knows that the cell serves it")
+        await f.until(is_known, "Karmada has found the kind on the cell")
         await asyncio.sleep(1)
-        await f.stays(fits_nowhere, "and does not look again", for_s=8)
+        await f.stays(fits_nowhere, "the object is not scheduled again", for_s=8)
         nudge = {"metadata": {"labels": {"example.com/nudged": "yes"}}}
         await f.hub.patch(CLUSTER, Ref("", f.near), nudge)
 
         async def is_placed() -> bool:
             return await scheduled() == ["Success"]
 
-        await f.until(is_placed, "a label of the Cluster makes it look")
+        await f.until(is_placed, "a changed label of the Cluster triggers scheduling")
 
-    told_on_karmada(members, story, request)
+    run_on_karmada(members, story, request)
 
 
 def _widget(namespace: str) -> str:

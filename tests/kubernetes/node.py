@@ -93,16 +93,16 @@ def metrics_of(pod: dict[str, Any]) -> dict[str, Any]:
 
 async def _dispatch(request: Request) -> Response:
     if found := _LOGS.fullmatch(request.path):
-        return Response(200, _said(found[2], found[3], request), "text/plain")
+        return Response(200, _log_lines(found[2], found[3], request), "text/plain")
     if found := _EXEC.fullmatch(request.path):
         headers = answer_headers(request, PROTOCOL)
         return Response(101, headers=headers, switched=partial(_run, request))
     return Response(404, b"404 page not found", "text/plain")
 
 
-def _said(pod: str, container: str, request: Request) -> bytes:
+def _log_lines(pod: str, container: str, request: Request) -> bytes:
     """Return two constant log lines."""
-    lines = [f"2026-01-01T00:00:0{at}.000000000Z {pod}/{container} says {at}" for at in (1, 2)]
+    lines = [f"2026-01-01T00:00:0{at}.000000000Z {pod}/{container} line {at}" for at in (1, 2)]
     since = request.query.get("sinceTime", "")
     lines = [line for line in lines if line[:19] >= since[:19]]
     tail = int(request.query.get("tailLines", len(lines)))

@@ -63,7 +63,7 @@ def test_logs_come_from_the_pods(federation: OverlayFederation, web: list[str]) 
     assert [line.split(" | ")[0] for line in lines].count(web[0]) == 2
     assert len(lines) == 4
     done = federation.datumctl("vera", "logs", "web", "--instance", web[1], "--tail=1")
-    assert done.stdout.endswith(" says 2\n"), done.stderr
+    assert done.stdout.endswith(" line 2\n"), done.stderr
     assert len(done.stdout.splitlines()) == 1
 
 
@@ -96,7 +96,7 @@ def test_doctor_reports_that_instances_are_pods(
     assert "Instances are pods of the cluster" in done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("token", ["", "nobody"])
+@pytest.mark.parametrize("token", ["", "invalid"])
 def test_an_unknown_user_is_unauthorized(
     federation: OverlayFederation, web: list[str], token: str
 ) -> None:
@@ -106,8 +106,8 @@ def test_an_unknown_user_is_unauthorized(
     url = f"https://127.0.0.1:{federation.gateways[MANAGEMENT]}"
     url += f"{path_prefix(project_plane('default'))}/gateway/v1alpha/namespaces/default"
     headers = {"authorization": f"Bearer {token}"} if token else {}
-    asked = urllib.request.Request(f"{url}/instances/{web[0]}/log", headers=headers)
+    request = urllib.request.Request(f"{url}/instances/{web[0]}/log", headers=headers)
     with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(asked, context=trust, timeout=10)
+        urllib.request.urlopen(request, context=trust, timeout=10)
     refused.value.close()
     assert refused.value.code == 401

@@ -112,7 +112,7 @@ def _lines(plane: RealPlane, folder: Path, port: int) -> list[Any]:
     prefix = path_prefix(project_plane("default"))
     trust = ssl.create_default_context(cafile=str(folder / "state" / "gateway" / "ca.crt"))
     gateway = Api(f"https://127.0.0.1:{port}{prefix}", ADMIN_TOKEN, trust)
-    lines: list[Any] = gateway.ask("GET", instance_path("default", name, "log"))["lines"]
+    lines: list[Any] = gateway.request("GET", instance_path("default", name, "log"))["lines"]
     return lines
 
 

@@ -37,8 +37,7 @@ from testkit.processes.api_servers import (
 )
 from testkit.processes.local_platform import BIN, COMMAND_S, eventually
 from testkit.processes.programs import Process, kill, started, stop
-from tests.e2e.processes import CLUSTERS, SHORT, Api, condition
-from tests.e2e.topologies import CENTRE
+from tests.e2e.processes import CENTER, CLUSTERS, SHORT_TIMEOUTS, Api, condition
 from tests.karmada.hub import Karmada
 from tests.karmada.ours import OurPlane
 
@@ -70,7 +69,7 @@ class KubernetesTopology:
         return "karmada" if self.with_karmada else "ours"
 
     @property
-    def patience_s(self) -> float:
+    def timeout_s(self) -> float:
         """Karmada waits 32 s for a response, and another 32 s until it watches a cell again."""
         return 100 if self.with_karmada else 30
 
@@ -85,7 +84,7 @@ class KubernetesTopology:
     # --- setup
 
     def prepare(self) -> None:
-        parts = (CENTRE, *self.cells)
+        parts = (CENTER, *self.cells)
         ports = free_ports(2 * len(parts))
         self.ports = dict(zip(parts, ports, strict=False))
         self.gateways = dict(zip(parts, ports[len(parts) :], strict=True))
@@ -102,9 +101,9 @@ class KubernetesTopology:
         for cell in self.cells:
             self._join(cell)
             self._write_accounts(cell, {f"cell/{cell}": "compute-cell", PROJECT: "compute-cell"})
-        self._write_accounts(CENTRE, dict.fromkeys(_CENTRAL[:2], "compute-manager"))
-        self._tell_of_gateway()
-        (self.folder / f"{CENTRE}.yaml").write_text("discovery: {mode: list}\n")
+        self._write_accounts(CENTER, dict.fromkeys(_CENTRAL[:2], "compute-manager"))
+        self._publish_gateway()
+        (self.folder / f"{CENTER}.yaml").write_text("discovery: {mode: list}\n")
 
     def _start_ours(self) -> None:
         for cell in self.cells if self.has_our_cells else ():
@@ -158,10 +157,10 @@ class KubernetesTopology:
         for karmada in self.karmadas:
             karmada.await_member(cell)
 
-    def _tell_of_gateway(self) -> None:
+    def _publish_gateway(self) -> None:
         notice, *rules = yaml.safe_load_all((DEPLOY / "gateway" / "notice.yaml").read_text())
-        authority = self._authority(CENTRE).read_text()
-        notice["data"] = {"url": self._gateway(CENTRE, PROJECT), "ca.crt": authority}
+        authority = self._authority(CENTER).read_text()
+        notice["data"] = {"url": self._gateway(CENTER, PROJECT), "ca.crt": authority}
         self.planes[PROJECT].admin("apply", "-f", "-", stdin=yaml.safe_dump_all([notice, *rules]))
 
     def _gateway(self, part: str, plane: str) -> str:
@@ -185,13 +184,13 @@ class KubernetesTopology:
     # --- processes
 
     def start(self, part: str) -> None:
-        _start_again(self._planes_of(part))
-        for karmada in self.karmadas if part == CENTRE else ():
+        _restart(self._planes_of(part))
+        for karmada in self.karmadas if part == CENTER else ():
             karmada.up()
         self.managers[part] = self._manager(part)
 
     def up(self) -> None:
-        _start_again(self.planes.values())
+        _restart(self.planes.values())
         for karmada in self.karmadas:
             karmada.up()
         self._keep_up()
@@ -207,7 +206,7 @@ class KubernetesTopology:
             )
 
     def _keep_up(self) -> None:
-        for part in (CENTRE, *self.cells):
+        for part in (CENTER, *self.cells):
             process = self.managers.get(part)
             if process is None or process.poll() is not None:
                 self.managers[part] = self._manager(part)
@@ -224,7 +223,7 @@ class KubernetesTopology:
         return started(command, self.folder / f"{part}.log")
 
     def _command(self, part: str) -> list[str]:
-        if part != CENTRE:
+        if part != CENTER:
             groups: tuple[str, ...] = ("--enable-cell-controllers", "--discovery-mode=list")
             groups += (f"--heartbeat-seconds={HEARTBEAT_S}", f"--capacity={CAPACITY}")
         elif self.karmadas:
@@ -238,21 +237,21 @@ class KubernetesTopology:
             f"--federation-kubeconfig={self.folder / part}-hub.kubeconfig",
             f"--state-dir={self.folder / part}",
         ]
-        if part == CENTRE:
-            command.append(f"--config={self.folder / CENTRE}.yaml")
-            command.append(f"--cell-probe-seconds={SHORT['DATUM_CELL_PROBE_SECONDS']}")
-            command.append(f"--cell-grace-seconds={SHORT['DATUM_CELL_GRACE_SECONDS']}")
+        if part == CENTER:
+            command.append(f"--config={self.folder / CENTER}.yaml")
+            command.append(f"--cell-probe-seconds={SHORT_TIMEOUTS['DATUM_CELL_PROBE_SECONDS']}")
+            command.append(f"--cell-grace-seconds={SHORT_TIMEOUTS['DATUM_CELL_GRACE_SECONDS']}")
         return command
 
     def _planes_of(self, part: str) -> list[Plane]:
         """Return the planes that are killed with a part: the hub, or the plane of the cell."""
-        return [self.planes["hub" if part == CENTRE else f"cell/{part}"]]
+        return [self.planes["hub" if part == CENTER else f"cell/{part}"]]
 
     def kill(self, part: str) -> None:
         kill(self.managers.pop(part))
         for plane in self._planes_of(part):
             plane.running.kill()
-        for karmada in self.karmadas if part == CENTRE else ():
+        for karmada in self.karmadas if part == CENTER else ():
             karmada.kill_all()
 
     def pause(self, part: str) -> None:
@@ -267,10 +266,10 @@ class KubernetesTopology:
         self.managers[part].send_signal(number)
         for plane in self._planes_of(part):
             plane.running.send(number)
-        for karmada in self.karmadas if part == CENTRE else ():
+        for karmada in self.karmadas if part == CENTER else ():
             karmada.send(number)
 
-    def settle(self) -> None:
+    def restore(self) -> None:
         for part in list(self.paused):
             self.resume(part)
         self.up()
@@ -295,8 +294,8 @@ class KubernetesTopology:
         return Api(plane.server, ADMIN_TOKEN, trust)
 
     def gateway(self) -> Api:
-        trust = ssl.create_default_context(cafile=str(self._authority(CENTRE)))
-        return Api(self._gateway(CENTRE, PROJECT), ADMIN_TOKEN, trust)
+        trust = ssl.create_default_context(cafile=str(self._authority(CENTER)))
+        return Api(self._gateway(CENTER, PROJECT), ADMIN_TOKEN, trust)
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         environment = {
@@ -320,7 +319,7 @@ class KubernetesTopology:
         return {name: refused for name, refused in found.items() if refused}
 
 
-def _start_again(planes: Iterable[Plane]) -> None:
+def _restart(planes: Iterable[Plane]) -> None:
     down = [plane for plane in planes if not plane.running]
     for plane in down:
         plane.start()

@@ -1,5 +1,4 @@
-"""What users go through, on real processes: data that is rotated, images that do not exist, one
-city restarted, quota that is short, a city held back on purpose."""
+"""Operations on a workload in two cities: data, images, restarts and suspension."""
 
 from __future__ import annotations
 
@@ -11,19 +10,20 @@ import pytest
 
 from testkit.processes.local_platform import eventually
 from tests.e2e.processes import (
+    CENTER,
     COMPUTE,
     DEPLOYMENTS,
     INSTANCES,
+    NAMESPACE,
     POLICIES,
-    SPACE,
     WORKS,
     Api,
     Object,
     condition,
-    named,
+    objects_of,
     workload,
 )
-from tests.e2e.topologies import CENTRE, Topology, cell
+from tests.e2e.topologies import Topology, cell
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -33,20 +33,20 @@ CANARY = "correct-horse"
 
 
 def available(project: Api, name: str) -> tuple[str, str]:
-    return condition(project.find(f"{SPACE}/workloads/{name}"), "Available")
+    return condition(project.find(f"{NAMESPACE}/workloads/{name}"), "Available")
 
 
-def is_done(project: Api, name: str, instances: int) -> bool:
-    found = project.find(f"{SPACE}/workloads/{name}") or {}
+def is_rolled_out(project: Api, name: str, instances: int) -> bool:
+    found = project.find(f"{NAMESPACE}/workloads/{name}") or {}
     status = found.get("status", {})
     counts = [status.get(f"{part}Replicas", 0) for part in ("ready", "updated", "desired")]
     observed = status.get("observedGeneration") == found.get("metadata", {}).get("generation")
     return counts == [instances] * 3 and observed
 
 
-def deployed(project: Api, name: str, *cities: str, image: str = "x.example/web:1") -> None:
-    project.create(f"{SPACE}/workloads", workload(name, *cities, image=image))
-    eventually(lambda: is_done(project, name, len(cities)), f"{name} is there")
+def deploy(project: Api, name: str, *cities: str, image: str = "x.example/web:1") -> None:
+    project.create(f"{NAMESPACE}/workloads", workload(name, *cities, image=image))
+    eventually(lambda: is_rolled_out(project, name, len(cities)), f"{name} is rolled out")
 
 
 # --- referenced data
@@ -58,12 +58,12 @@ def password(text: str) -> Object:
 
 
 def copies(api: Api) -> list[str]:
-    """The password as a plane has it, in copies of the Secret."""
+    """Return the password in each copy of the Secret on a plane."""
     found = [s for s in api.items("/api/v1/secrets") if s["metadata"]["name"] == "db"]
     return [base64.b64decode(s["data"]["password"]).decode() for s in found]
 
 
-def test_data_reaches_every_city_is_rotated_and_goes_with_its_last_user(
+def test_a_rotated_secret_reaches_every_city_and_is_deleted_with_its_workload(
     topology: Topology, project: Api, hub: Api
 ) -> None:
     project.create(f"{CORE}/secrets", password(f"{CANARY}-1"))
@@ -71,8 +71,8 @@ def test_data_reaches_every_city_is_rotated_and_goes_with_its_last_user(
     (container,) = body["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"]
     reference = {"secretKeyRef": {"name": "db", "key": "password"}}
     container["env"] = [{"name": "PASSWORD", "valueFrom": reference}]
-    project.create(f"{SPACE}/workloads", body)
-    eventually(lambda: is_done(project, "data", 2), "it runs in both cities")
+    project.create(f"{NAMESPACE}/workloads", body)
+    eventually(lambda: is_rolled_out(project, "data", 2), "it runs in both cities")
     everywhere = [hub, *(cell(topology, name) for name in BOTH)]
     assert [copies(api) for api in everywhere] == [[f"{CANARY}-1"]] * 3
 
@@ -82,14 +82,14 @@ def test_data_reaches_every_city_is_rotated_and_goes_with_its_last_user(
         "the new password is in every city",
     )
     for api, path in [(api, path) for api in everywhere for path in (DEPLOYMENTS, INSTANCES)]:
-        assert CANARY not in json.dumps(api.items(path)), "bytes stay in Secrets"
+        assert CANARY not in json.dumps(api.items(path)), "the value is only in Secrets"
 
-    project.delete(f"{SPACE}/workloads/data")
+    project.delete(f"{NAMESPACE}/workloads/data")
     eventually(lambda: not any(copies(api) for api in everywhere), "no copy is left")
     project.delete(f"{CORE}/secrets/db")
 
 
-def test_a_pull_secret_arrives_as_it_is_and_one_reference_less_takes_only_its_own_copy(
+def test_removing_a_reference_deletes_only_its_copy_and_keeps_the_pull_secret(
     topology: Topology, project: Api, hub: Api
 ) -> None:
     login = base64.b64encode(b'{"auths": {"x.example": {"auth": "dTpw"}}}').decode()
@@ -106,8 +106,8 @@ def test_a_pull_secret_arrives_as_it_is_and_one_reference_less_takes_only_its_ow
     (container,) = both["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"]
     reference = {"configMapKeyRef": {"name": "mode", "key": "mode"}}
     container["env"] = [{"name": "MODE", "valueFrom": reference}]
-    project.create(f"{SPACE}/workloads", both)
-    eventually(lambda: is_done(project, "pulling", 2), "it runs in both cities")
+    project.create(f"{NAMESPACE}/workloads", both)
+    eventually(lambda: is_rolled_out(project, "pulling", 2), "it runs in both cities")
     everywhere = [hub, *(cell(topology, name) for name in BOTH)]
     for api in everywhere:
         (copy,) = [s for s in api.items("/api/v1/secrets") if s["metadata"]["name"] == "pull"]
@@ -116,16 +116,16 @@ def test_a_pull_secret_arrives_as_it_is_and_one_reference_less_takes_only_its_ow
 
     (container,) = one["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"]
     container["env"] = []
-    project.patch(f"{SPACE}/workloads/pulling", {"spec": one["spec"]})
+    project.patch(f"{NAMESPACE}/workloads/pulling", {"spec": one["spec"]})
     eventually(
         lambda: not any("mode" in api.names("/api/v1/configmaps") for api in everywhere),
-        "what is not referred to any more goes",
+        "the unreferenced copy is deleted",
     )
     assert all("pull" in api.names("/api/v1/secrets") for api in everywhere)
-    project.delete(f"{SPACE}/workloads/pulling")
+    project.delete(f"{NAMESPACE}/workloads/pulling")
     eventually(
         lambda: not any("pull" in api.names("/api/v1/secrets") for api in everywhere),
-        "and the other with the workload",
+        "the pull secret is deleted with the workload",
     )
     project.delete(f"{CORE}/secrets/pull")
     project.delete(f"{CORE}/configmaps/mode")
@@ -134,23 +134,25 @@ def test_a_pull_secret_arrives_as_it_is_and_one_reference_less_takes_only_its_ow
 # --- rollouts
 
 
-def test_a_bad_image_is_told_and_the_next_one_mends_it(topology: Topology, project: Api) -> None:
-    deployed(project, "mended", "DFW", "ORD")
+def test_a_bad_image_is_reported_and_a_good_one_fixes_the_workload(
+    topology: Topology, project: Api
+) -> None:
+    deploy(project, "mended", "DFW", "ORD")
     bad = workload("mended", "DFW", "ORD", image="fail.example/web:2")["spec"]
-    project.patch(f"{SPACE}/workloads/mended", {"spec": bad})
+    project.patch(f"{NAMESPACE}/workloads/mended", {"spec": bad})
 
-    def is_told() -> bool:
-        found = [condition(i, "Ready")[1] for i in named(project, INSTANCES, "mended")]
+    def is_reported() -> bool:
+        found = [condition(i, "Ready")[1] for i in objects_of(project, INSTANCES, "mended")]
         return found.count("ImageUnavailable") == 2
 
-    eventually(is_told, "every city says what is wrong")
+    eventually(is_reported, "every city reports the image")
     good = workload("mended", "DFW", "ORD", image="x.example/web:3")["spec"]
-    project.patch(f"{SPACE}/workloads/mended", {"spec": good})
-    eventually(lambda: is_done(project, "mended", 2), "nothing of it stays in the way")
+    project.patch(f"{NAMESPACE}/workloads/mended", {"spec": good})
+    eventually(lambda: is_rolled_out(project, "mended", 2), "the good image is rolled out")
 
 
-def test_a_restart_of_one_city_touches_no_other(topology: Topology, project: Api) -> None:
-    deployed(project, "turned", "DFW", "ORD")
+def test_a_restart_of_one_city_changes_no_other(topology: Topology, project: Api) -> None:
+    deploy(project, "turned", "DFW", "ORD")
     before = {name: _uids(cell(topology, name), "turned") for name in BOTH}
     done = topology.run("restart", "turned", "--city", "DFW")
     assert done.returncode == 0, done.stderr
@@ -158,27 +160,27 @@ def test_a_restart_of_one_city_touches_no_other(topology: Topology, project: Api
         lambda: _uids(cell(topology, "dfw"), "turned") not in (before["dfw"], set()),
         "another instance in DFW",
     )
-    eventually(lambda: is_done(project, "turned", 2), "it serves again")
+    eventually(lambda: is_rolled_out(project, "turned", 2), "it is rolled out")
     assert _uids(cell(topology, "ord"), "turned") == before["ord"]
 
 
 def _uids(api: Api, name: str) -> set[str]:
-    return {i["metadata"]["uid"] for i in named(api, INSTANCES, name)}
+    return {i["metadata"]["uid"] for i in objects_of(api, INSTANCES, name)}
 
 
-# --- networks, quota, and a city that is held back
+# --- networks, quota, and a suspended city
 
 
-def test_the_network_of_the_project_reaches_the_cell_and_gives_addresses(
+def test_instances_get_addresses_from_the_network_of_the_project(
     topology: Topology, project: Api
 ) -> None:
-    deployed(project, "linked", "DFW", "ORD")
+    deploy(project, "linked", "DFW", "ORD")
     prefixes = []
     for name in BOTH:
-        (deployment,) = named(cell(topology, name), DEPLOYMENTS, "linked")
+        (deployment,) = objects_of(cell(topology, name), DEPLOYMENTS, "linked")
         (prefix, *_) = deployment["spec"]["networkAttachment"]["prefixes"]
         network = ipaddress.ip_network(prefix["prefix"])
-        (instance,) = named(cell(topology, name), INSTANCES, "linked")
+        (instance,) = objects_of(cell(topology, name), INSTANCES, "linked")
         (interface,) = instance["status"]["networkInterfaces"]
         address = interface["assignments"]["networkIP"]
         assert ipaddress.ip_interface(address).ip in network
@@ -186,58 +188,60 @@ def test_the_network_of_the_project_reaches_the_cell_and_gives_addresses(
     assert not prefixes[0].overlaps(prefixes[1])
 
 
-def test_a_city_that_is_suspended_gets_nothing_until_it_is_resumed(
+def test_a_suspended_city_is_updated_after_it_is_resumed(
     topology: Topology, project: Api, hub: Api
 ) -> None:
-    deployed(project, "held", "DFW")
+    deploy(project, "held", "DFW")
     (policy,) = [p for p in hub.items(POLICIES) if p["metadata"]["name"] == "city-dfw"]
     path = f"/apis/policy.karmada.io/v1alpha1/namespaces/{policy['metadata']['namespace']}"
     path += "/propagationpolicies/city-dfw"
     hub.patch(path, {"spec": {"suspension": {"dispatching": True}}})
     eventually(
-        lambda: [w["spec"].get("suspendDispatching") for w in named(hub, WORKS, "held")] == [True],
-        "the Work is held",
+        lambda: (
+            [w["spec"].get("suspendDispatching") for w in objects_of(hub, WORKS, "held")] == [True]
+        ),
+        "the Work is suspended",
     )
     newer = workload("held", "DFW", image="x.example/web:2")["spec"]
-    project.patch(f"{SPACE}/workloads/held", {"spec": newer})
+    project.patch(f"{NAMESPACE}/workloads/held", {"spec": newer})
     eventually(lambda: _image(hub, "held") == "x.example/web:2", "the hub has the new image")
     assert _image(cell(topology, "dfw"), "held") == "x.example/web:1"
-    assert not is_done(project, "held", 1), "nobody calls it done"
+    assert not is_rolled_out(project, "held", 1), "the rollout is not complete"
     hub.patch(path, {"spec": {"suspension": None}})
-    eventually(lambda: is_done(project, "held", 1), "it is rolled out")
+    eventually(lambda: is_rolled_out(project, "held", 1), "it is rolled out")
     assert _image(cell(topology, "dfw"), "held") == "x.example/web:2"
 
 
 def _image(api: Api, name: str) -> str:
-    (deployment,) = named(api, DEPLOYMENTS, name)
+    (deployment,) = objects_of(api, DEPLOYMENTS, name)
     template = deployment["spec"]["template"]["spec"]
     image: str = template["runtime"]["sandbox"]["containers"][0]["image"]
     return image
 
 
-def test_a_quota_that_nobody_can_ask_for_takes_nothing_down_and_stops_no_repair(
+def test_a_cell_replaces_an_instance_while_quota_is_unreachable(
     topology: Topology, project: Api
 ) -> None:
-    """The centre is gone, and the cell is started anew: what was granted to a slot is enough."""
-    deployed(project, "granted", "DFW")
-    here = cell(topology, "dfw")
-    (before,) = _uids(here, "granted")
-    topology.kill(CENTRE)
+    """The center is down and the cell restarted: the grant of the slot is still valid."""
+    deploy(project, "granted", "DFW")
+    dfw = cell(topology, "dfw")
+    (before,) = _uids(dfw, "granted")
+    topology.kill(CENTER)
     topology.kill("dfw")
     topology.start("dfw")
-    (instance,) = named(here, INSTANCES, "granted")
+    (instance,) = objects_of(dfw, INSTANCES, "granted")
     space, name = (instance["metadata"][part] for part in ("namespace", "name"))
-    here.delete(f"{COMPUTE}/namespaces/{space}/instances/{name}")
+    dfw.delete(f"{COMPUTE}/namespaces/{space}/instances/{name}")
 
     def is_back() -> bool:
-        found = named(here, INSTANCES, "granted")
+        found = objects_of(dfw, INSTANCES, "granted")
         uids = [i["metadata"]["uid"] for i in found]
         return before not in uids and [condition(i, "Ready")[0] for i in found] == ["True"]
 
-    eventually(is_back, "another instance took its slot")
+    eventually(is_back, "a new instance has the slot")
     topology.up()
     eventually(
-        lambda: is_done(project, "granted", 1) and available(project, "granted")[0] == "True",
-        "the project hears of it",
-        topology.patience_s,
+        lambda: is_rolled_out(project, "granted", 1) and available(project, "granted")[0] == "True",
+        "the project shows the new instance",
+        topology.timeout_s,
     )

@@ -27,7 +27,7 @@ def placements(random: Random, replicas: int) -> list[dict[str, object]]:
     return [{"name": "default", "cityCodes": ["DFW"], "scaleSettings": scale}]
 
 
-async def do_something(platform: Platform, random: Random) -> None:
+async def make_random_change(platform: Platform, random: Random) -> None:
     match random.randrange(4):
         case 0 | 1:
             await platform.change_image(random.choice(IMAGES))
@@ -45,16 +45,16 @@ def test_the_platform_reaches_the_last_requested_state(seed: int) -> None:
     async def story(platform: Platform) -> bool:
         await platform.deploy(random.choice(IMAGES), replicas=random.randint(1, 4))
         for _ in range(8):
-            await do_something(platform, random)
+            await make_random_change(platform, random)
         await platform.change(paused=False, placements=placements(random, 3))
         await platform.change_image("web:9")
         await platform.until_ready("web:9", 3)
         await asyncio.sleep(5)
         before = len(platform.writes)
         await asyncio.sleep(300)
-        assert len(platform.writes) == before, "a settled platform writes"
+        assert len(platform.writes) == before, "a converged platform writes"
         await platform.project.delete(WORKLOAD, WEB)
-        await platform.until(lambda: is_gone(platform), "nothing is left")
+        await platform.until(lambda: is_gone(platform), "all objects are deleted")
         return True
 
     assert on_platform(story)

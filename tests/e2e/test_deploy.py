@@ -1,4 +1,4 @@
-"""One workload, one city, end to end over the real socket: the walking skeleton."""
+"""Deploy and destroy a workload in one city, end to end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEPLOY = ("deploy", "web", "--image=ghcr.io/example/web:1.0", "--city=DFW", "-y"
 
 
 def leftovers(platform: LocalPlatform) -> list[str]:
-    """What any plane holds of a workload named web."""
+    """Return the objects of a workload named web on all planes."""
     return [
         f"{context} {o['kind']} {o['metadata']['name']}"
         for context in ("platform", "project/default", "hub", "cell/dfw")
@@ -31,8 +31,8 @@ def leftovers(platform: LocalPlatform) -> list[str]:
     ]
 
 
-def identities(platform: LocalPlatform) -> dict[str, str]:
-    """Version and uid of everything on every plane: equal means that nothing was written."""
+def snapshot(platform: LocalPlatform) -> dict[str, str]:
+    """Return all objects of all planes; an equal snapshot means that nothing was written."""
     return {
         f"{context}/{o['kind']}/{o['metadata']['name']}": json.dumps(o, sort_keys=True)
         for context in ("project/default", "hub", "cell/dfw")
@@ -64,13 +64,14 @@ def test_deploy_shows_the_workload_on_every_plane_and_destroy_removes_it(
     eventually(lambda: not leftovers(platform), "every plane is empty")
 
 
-def test_kubectl_apply_does_the_same(platform: LocalPlatform) -> None:
+def test_kubectl_apply_deploys_and_kubectl_delete_destroys(platform: LocalPlatform) -> None:
     platform.kubectl("project/default", "apply", "-f", str(EXAMPLE))
     platform.kubectl(
         "project/default", "wait", "--for=condition=Available", "workload/web", "--timeout=30s"
     )
     eventually(
-        lambda: len(platform.objects("project/default", "instances")) == 2, "both instances show"
+        lambda: len(platform.objects("project/default", "instances")) == 2,
+        "both instances are listed",
     )
     on_cell = platform.objects("cell/dfw", "servers")
     assert [server["status"]["phase"] for server in on_cell].count("Running") >= 1
@@ -78,7 +79,7 @@ def test_kubectl_apply_does_the_same(platform: LocalPlatform) -> None:
     eventually(lambda: not leftovers(platform), "every plane is empty")
 
 
-def test_a_restart_changes_nothing(platform: LocalPlatform) -> None:
+def test_a_restarted_platform_writes_nothing(platform: LocalPlatform) -> None:
     assert platform.run(*DEPLOY).returncode == 0
     eventually(
         lambda: (
@@ -87,17 +88,17 @@ def test_a_restart_changes_nothing(platform: LocalPlatform) -> None:
             ].count("True")
             == 2
         ),
-        "the hub has settled",
+        "both Works are applied",
     )
-    before = identities(platform)
+    before = snapshot(platform)
     platform.kill()
     assert platform.up().returncode == 0
-    assert identities(platform) == before
+    assert snapshot(platform) == before
 
 
-def test_killed_in_the_middle_of_a_deploy_it_goes_on(platform: LocalPlatform) -> None:
-    asked = platform.run(*DEPLOY, "--no-wait")
-    assert asked.returncode == 0, asked.stderr
+def test_a_platform_killed_during_a_deploy_completes_it(platform: LocalPlatform) -> None:
+    started = platform.run(*DEPLOY, "--no-wait")
+    assert started.returncode == 0, started.stderr
     platform.kill()
     assert platform.up().returncode == 0
     finished = platform.run(*DEPLOY)
@@ -105,7 +106,7 @@ def test_killed_in_the_middle_of_a_deploy_it_goes_on(platform: LocalPlatform) ->
     assert len(platform.objects("cell/dfw", "servers")) == 1
 
 
-def test_a_city_that_the_project_has_not_is_refused_with_those_it_has(
+def test_an_unknown_city_is_refused_with_the_available_ones(
     platform: LocalPlatform,
 ) -> None:
     refused = platform.run("deploy", "web", "--image=web:1", "--city=XXX", "-y", "--timeout=3s")
@@ -116,26 +117,26 @@ def test_a_city_that_the_project_has_not_is_refused_with_those_it_has(
 def test_a_token_reaches_its_own_plane_only(platform: LocalPlatform) -> None:
     config = platform.kubectl("project/default", "config", "view", "--raw", "-o", "json")
     users = {u["name"]: u["user"]["token"] for u in json.loads(config)["users"]}
-    stranger = Kubectl(platform.kubeconfig, "hub", (f"--token={users['project/default']}",))
-    assert "forbidden" in stranger.refused("get", "works", "--all-namespaces").lower()
+    other_plane = Kubectl(platform.kubeconfig, "hub", (f"--token={users['project/default']}",))
+    assert "forbidden" in other_plane.error_of("get", "works", "--all-namespaces").lower()
 
 
 @pytest.fixture
-def served_only(stopped: LocalPlatform) -> Iterator[LocalPlatform]:
-    """The planes without controllers, and a compute-manager beside them."""
+def separate_managers(stopped_platform: LocalPlatform) -> Iterator[LocalPlatform]:
+    """Planes without controllers, and three managers for the controllers."""
     command = [str(BIN / "python"), "-m", "datum_compute.app.local_server"]
     server = subprocess.Popen(
-        [*command, "--state-dir", str(stopped.state), "--no-controllers"],
+        [*command, "--state-dir", str(stopped_platform.state), "--no-controllers"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     processes = [server]
     try:
-        eventually(stopped.manager_kubeconfig.exists, "the planes are served")
+        eventually(stopped_platform.manager_kubeconfig.exists, "the planes are served")
         manager = [
             str(BIN / "compute-manager"),
-            f"--kubeconfig={stopped.manager_kubeconfig}",
-            f"--state-dir={stopped.state / 'manager'}",
+            f"--kubeconfig={stopped_platform.manager_kubeconfig}",
+            f"--state-dir={stopped_platform.state / 'manager'}",
         ]
         groups = (
             ["--enable-management-controllers"],
@@ -145,22 +146,24 @@ def served_only(stopped: LocalPlatform) -> Iterator[LocalPlatform]:
         processes += [
             subprocess.Popen([*manager, *group], stderr=subprocess.DEVNULL) for group in groups
         ]
-        yield stopped
+        yield stopped_platform
     finally:
         for process in processes:
             process.send_signal(signal.SIGTERM)
         codes = [process.wait(timeout=15) for process in processes]
-    assert codes == [0] * len(processes), "every process stops in an orderly way"
+    assert codes == [0] * len(processes), "every process exits with code 0"
 
 
-def test_the_same_controllers_run_in_processes_of_their_own(served_only: LocalPlatform) -> None:
-    deployed = served_only.run(*DEPLOY)
+def test_controllers_in_separate_processes_deploy_and_destroy(
+    separate_managers: LocalPlatform,
+) -> None:
+    deployed = separate_managers.run(*DEPLOY)
     assert deployed.returncode == 0, deployed.stderr
-    assert served_only.run("destroy", "web", "-y").returncode == 0
-    eventually(lambda: not leftovers(served_only), "every plane is empty")
+    assert separate_managers.run("destroy", "web", "-y").returncode == 0
+    eventually(lambda: not leftovers(separate_managers), "every plane is empty")
 
 
-def test_a_user_without_home_or_local_platform_gets_the_next_step(tmp_path: Path) -> None:
+def test_a_user_without_kubeconfig_gets_the_command_that_starts_a_platform(tmp_path: Path) -> None:
     lost = subprocess.run(
         [str(BIN / "datumctl"), "compute", "status", "web"],
         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},

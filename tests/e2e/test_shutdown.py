@@ -1,4 +1,4 @@
-"""SIGTERM: every process ends by itself, nobody is left hanging, the lease is given back."""
+"""Shutdown on SIGTERM, release of the lease, and the metrics of servers and managers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from testkit.processes.local_platform import BIN, LocalPlatform, eventually
 
 pytestmark = pytest.mark.e2e
 
-STOP_S = 15  # the platform itself promises less; a busy test machine gets more
+STOP_S = 15  # longer than the documented limit, for busy test machines
 MANAGEMENT = Ref("kube-system", "compute-manager-management")
 
 
@@ -46,17 +46,17 @@ def process(*command: str, log: Path, environment: dict[str, str] | None = None)
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[tuple[LocalPlatform, Any]]:
-    """The planes without controllers, as a child of the test."""
+def api_server(tmp_path: Path) -> Iterator[tuple[LocalPlatform, Any]]:
+    """A platform without controllers, and its process, a child of the test."""
     platform = LocalPlatform(tmp_path / "state")
     command = (str(BIN / "python"), "-m", "datum_compute.app.local_server", "--no-controllers")
     flags = ("--state-dir", str(platform.state), "--log-format", "json")
     with process(*command, *flags, log=tmp_path / "server.log") as running:
-        eventually(lambda: answers(platform), "the planes are served")
+        eventually(lambda: is_serving(platform), "the planes are served")
         yield platform, running
 
 
-def answers(platform: LocalPlatform) -> bool:
+def is_serving(platform: LocalPlatform) -> bool:
     running = find_running(platform.state)
     return running is not None and asyncio.run(is_ready(platform.state, running))
 
@@ -81,7 +81,7 @@ def client_of(platform: LocalPlatform, context: str) -> tuple[Http1Transport, Cl
     return transport, build_client(replace(connection), transport)
 
 
-async def the_lease(platform: LocalPlatform) -> Lease | None:
+async def read_lease(platform: LocalPlatform) -> Lease | None:
     transport, client = client_of(platform, "hub")
     async with transport:
         try:
@@ -90,19 +90,19 @@ async def the_lease(platform: LocalPlatform) -> Lease | None:
             return None
 
 
-def holder(platform: LocalPlatform) -> str:
-    lease = asyncio.run(the_lease(platform))
+def lease_holder(platform: LocalPlatform) -> str:
+    lease = asyncio.run(read_lease(platform))
     return (lease.spec.holder_identity or "") if lease is not None else ""
 
 
-def lines(log: Path) -> list[dict[str, Any]]:
+def parse_log(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text().splitlines()]
 
 
-async def test_the_server_ends_open_watches_cleanly_and_answers_what_it_was_asked(
-    served: tuple[LocalPlatform, Any], tmp_path: Path
+async def test_the_server_ends_watches_cleanly_and_responds_to_open_requests(
+    api_server: tuple[LocalPlatform, Any], tmp_path: Path
 ) -> None:
-    platform, running = served
+    platform, running = api_server
     transport, client = client_of(platform, "hub")
     async with transport:
         begun = asyncio.Semaphore(0)
@@ -115,7 +115,7 @@ async def test_the_server_ends_open_watches_cleanly_and_answers_what_it_was_aske
                 seen += 1
             return seen
 
-        async def ask() -> str:
+        async def list_config_maps() -> str:
             try:
                 await client.list(CONFIG_MAP)
             except (ApiError, Unreachable) as error:
@@ -125,89 +125,91 @@ async def test_the_server_ends_open_watches_cleanly_and_answers_what_it_was_aske
         watching = [asyncio.create_task(watch()) for _ in range(20)]
         for _ in watching:
             await asyncio.wait_for(begun.acquire(), STOP_S)
-        asking = [asyncio.create_task(ask()) for _ in range(50)]
+        requests = [asyncio.create_task(list_config_maps()) for _ in range(50)]
         await asyncio.sleep(0)
         running.send_signal(signal.SIGTERM)
-        heard = await asyncio.wait_for(asyncio.gather(*asking), STOP_S)
+        results = await asyncio.wait_for(asyncio.gather(*requests), STOP_S)
         ended = await asyncio.wait_for(asyncio.gather(*watching), STOP_S)
     assert await asyncio.to_thread(running.wait, STOP_S) == 0
-    assert min(ended) >= 1, "every watch ended as a stream that is over, not as one that broke"
-    assert set(heard) <= {"answered", "Unreachable", "ServiceUnavailable"}
-    assert platform.pid == 0, "nobody claims the directory any more"
-    levels = {entry["level"] for entry in lines(tmp_path / "server.log")}
+    assert min(ended) >= 1, "every watch ended as a complete stream"
+    assert set(results) <= {"answered", "Unreachable", "ServiceUnavailable"}
+    assert platform.pid == 0, "the state directory names no process"
+    levels = {entry["level"] for entry in parse_log(tmp_path / "server.log")}
     assert levels <= {"info", "warning"}
 
 
-def test_a_manager_gives_its_lease_back_and_the_next_one_leads(
-    served: tuple[LocalPlatform, Any],
+def test_a_stopped_manager_releases_its_lease_and_the_next_one_leads(
+    api_server: tuple[LocalPlatform, Any],
 ) -> None:
-    platform, _ = served
+    platform, _ = api_server
     with manager(platform, "one") as one:
-        eventually(lambda: bool(holder(platform)), "one leads")
-        first = holder(platform)
+        eventually(lambda: bool(lease_holder(platform)), "one leads")
+        first = lease_holder(platform)
         with manager(platform, "two") as two:
             log = platform.state / "two.log"
             eventually(lambda: "waiting for lease" in log.read_text(), "two waits")
             one.send_signal(signal.SIGTERM)
             assert one.wait(timeout=STOP_S) == 0
-            said = [entry["message"] for entry in lines(platform.state / "one.log")]
-            assert any("was released" in message for message in said)
-            eventually(lambda: holder(platform) not in ("", first), "two leads")
+            messages = [entry["message"] for entry in parse_log(platform.state / "one.log")]
+            assert any("was released" in message for message in messages)
+            eventually(lambda: lease_holder(platform) not in ("", first), "two leads")
             two.send_signal(signal.SIGTERM)
             assert two.wait(timeout=STOP_S) == 0
-    assert holder(platform) == ""
+    assert lease_holder(platform) == ""
 
 
-def test_a_manager_stops_also_when_its_planes_are_gone(
-    served: tuple[LocalPlatform, Any],
+def test_a_manager_stops_while_its_planes_are_down(
+    api_server: tuple[LocalPlatform, Any],
 ) -> None:
-    platform, server = served
+    platform, server = api_server
     with manager(platform, "one") as one:
-        eventually(lambda: bool(holder(platform)), "one leads")
+        eventually(lambda: bool(lease_holder(platform)), "one leads")
         server.kill()
         server.wait(timeout=STOP_S)
         one.send_signal(signal.SIGTERM)
         assert one.wait(timeout=STOP_S) == 0
 
 
-def test_a_manager_that_loses_its_lease_ends_with_an_error(
-    served: tuple[LocalPlatform, Any],
+def test_a_manager_that_loses_its_lease_exits_with_an_error(
+    api_server: tuple[LocalPlatform, Any],
 ) -> None:
-    platform, _ = served
+    platform, _ = api_server
 
     async def take_over() -> None:
         transport, client = client_of(platform, "hub")
         async with transport:
-            patch = {"spec": {"holderIdentity": "a stranger"}}
+            patch = {"spec": {"holderIdentity": "another process"}}
             await client.patch(LEASE, MANAGEMENT, patch)
 
     with manager(platform, "one") as one:
-        eventually(lambda: bool(holder(platform)), "one leads")
+        eventually(lambda: bool(lease_holder(platform)), "one leads")
         asyncio.run(take_over())
         assert one.wait(timeout=STOP_S) == 1
-    assert "holder: a stranger" in (platform.state / "one.log").read_text()
-    assert holder(platform) == "a stranger"
+    assert "holder: another process" in (platform.state / "one.log").read_text()
+    assert lease_holder(platform) == "another process"
 
 
-def test_a_manager_shows_its_numbers_where_it_is_told_to(
-    served: tuple[LocalPlatform, Any],
+def test_a_manager_serves_metrics_on_its_metrics_address(
+    api_server: tuple[LocalPlatform, Any],
 ) -> None:
-    platform, _ = served
+    platform, _ = api_server
     log = platform.state / "one.log"
     with manager(platform, "one", "--metrics-address=127.0.0.1:0"):
-        eventually(lambda: log.exists() and "/metrics" in log.read_text(), "it says where")
-        (said,) = [e["message"] for e in lines(log) if "/metrics" in e["message"]]
-        address = said.split()[-1]
+        eventually(
+            lambda: log.exists() and "/metrics" in log.read_text(), "the log contains the address"
+        )
+        (message,) = [e["message"] for e in parse_log(log) if "/metrics" in e["message"]]
+        address = message.split()[-1]
         with urllib.request.urlopen(address, timeout=STOP_S) as page:
             families = list(text_string_to_metric_families(page.read().decode()))
     names = {family.name for family in families}
     assert {"process_cpu_seconds", "process_open_fds", "datum_build_info", "datum_events"} <= names
 
 
-def test_the_server_shows_its_numbers_to_those_who_may_see_them(
-    served: tuple[LocalPlatform, Any],
+def test_the_server_serves_metrics_only_to_authorized_users(
+    api_server: tuple[LocalPlatform, Any],
 ) -> None:
-    platform, _ = served
+    platform, _ = api_server
     config = load_kubeconfig([platform.kubeconfig])
     connection = connection_of(config, "platform")
     trusted = ssl.create_default_context(cadata=(connection.ca_pem or b"").decode())

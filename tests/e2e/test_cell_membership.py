@@ -1,4 +1,4 @@
-"""Cells come with a token and go again, by the commands that an operator types."""
+"""Cells join with a token and leave, with the commands of an operator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from testkit.processes.local_platform import eventually
 from tests.e2e.processes import (
     CLUSTERS,
     INSTANCES,
-    SPACE,
+    NAMESPACE,
     WORKS,
     Api,
     Processes,
@@ -37,10 +37,10 @@ def hub(processes: Processes) -> Api:
 
 
 def new_token(processes: Processes, folder: Path, *flags: str) -> Path:
-    made = processes.run("cell", "token", "-o", "json", *flags)
-    assert made.returncode == 0, made.stderr
+    created = processes.run("cell", "token", "-o", "json", *flags)
+    assert created.returncode == 0, created.stderr
     file = folder / "token.json"
-    file.write_text(made.stdout)
+    file.write_text(created.stdout)
     return file
 
 
@@ -50,16 +50,16 @@ def join(processes: Processes, name: str, token: Path, folder: Path | None = Non
     return processes.run("cell", "join", *flags, f"--state-dir={directory}")
 
 
-def own_answer(processes: Processes, name: str) -> int:
-    """What the hub answers to the certificate of a cell."""
-    return processes.as_cell(name).code("GET", f"/planes/hub{CLUSTERS}/{name}")
+def status_code_for_cell(processes: Processes, name: str) -> int:
+    """Return the status code of the hub for a request with the certificate of a cell."""
+    return processes.as_cell(name).status_code("GET", f"/planes/hub{CLUSTERS}/{name}")
 
 
 def test_a_cell_joins_serves_and_leaves(processes: Processes, hub: Api, tmp_path: Path) -> None:
     token = new_token(processes, tmp_path)
     joined = join(processes, "lhr", token)
     assert joined.returncode == 0, joined.stderr  # type: ignore[attr-defined]
-    assert join(processes, "lhr", token).returncode == 0, "asked again"  # type: ignore[attr-defined]
+    assert join(processes, "lhr", token).returncode == 0, "the same cell may repeat its join"  # type: ignore[attr-defined]
     other = join(processes, "ams", token, tmp_path / "ams")
     assert other.returncode == 5  # type: ignore[attr-defined]
     assert "was used by cell lhr" in other.stderr  # type: ignore[attr-defined]
@@ -67,15 +67,15 @@ def test_a_cell_joins_serves_and_leaves(processes: Processes, hub: Api, tmp_path
 
     processes.start("lhr")
     eventually(
-        lambda: condition(hub.find(f"{CLUSTERS}/lhr"), "Ready")[0] == "True", "the hub hears it"
+        lambda: condition(hub.find(f"{CLUSTERS}/lhr"), "Ready")[0] == "True", "the cell is Ready"
     )
     project = processes.api("project/default")
-    project.create(f"{SPACE}/workloads", workload("moved", "LHR"))
+    project.create(f"{NAMESPACE}/workloads", workload("moved", "LHR"))
     eventually(
-        lambda: condition(project.find(f"{SPACE}/workloads/moved"), "Available")[0] == "True",
-        "it serves in the new city",
+        lambda: condition(project.find(f"{NAMESPACE}/workloads/moved"), "Available")[0] == "True",
+        "the workload is available in the new city",
     )
-    assert own_answer(processes, "lhr") == 200
+    assert status_code_for_cell(processes, "lhr") == 200
 
     refused = processes.run("cell", "leave", "lhr", "-y")
     assert refused.returncode == 4
@@ -83,28 +83,29 @@ def test_a_cell_joins_serves_and_leaves(processes: Processes, hub: Api, tmp_path
     left = processes.run("cell", "leave", "lhr", "-y", "--force")
     assert left.returncode == 0, left.stderr
     assert hub.names(CLUSTERS) == ["dfw"]
-    assert own_answer(processes, "lhr") == 403
-    cell = processes.reach("lhr")
-    eventually(lambda: cell.items(INSTANCES) == [], "what it ran was taken away")
+    assert status_code_for_cell(processes, "lhr") == 403
+    cell = processes.cell_api("lhr")
+    eventually(lambda: cell.items(INSTANCES) == [], "its instances are deleted")
     assert [w for w in hub.items(WORKS) if w["metadata"]["namespace"] == "karmada-es-lhr"] == []
-    project.delete(f"{SPACE}/workloads/moved")
+    project.delete(f"{NAMESPACE}/workloads/moved")
     processes.terminate("lhr")
 
 
-def test_a_dead_cell_leaves_by_force_and_leaves_no_tombstone(
+def test_a_dead_cell_leaves_with_force_and_no_tombstone_remains(
     processes: Processes, hub: Api, tmp_path: Path
 ) -> None:
     assert join(processes, "syd", new_token(processes, tmp_path)).returncode == 0  # type: ignore[attr-defined]
     processes.start("syd")
     project = processes.api("project/default")
-    project.create(f"{SPACE}/workloads", workload("lost", "SYD"))
+    project.create(f"{NAMESPACE}/workloads", workload("lost", "SYD"))
     eventually(
-        lambda: condition(project.find(f"{SPACE}/workloads/lost"), "Available")[0] == "True",
-        "it serves",
+        lambda: condition(project.find(f"{NAMESPACE}/workloads/lost"), "Available")[0] == "True",
+        "the workload is available",
     )
     processes.kill("syd")
     eventually(
-        lambda: condition(hub.find(f"{CLUSTERS}/syd"), "Ready")[0] == "False", "it is missed"
+        lambda: condition(hub.find(f"{CLUSTERS}/syd"), "Ready")[0] == "False",
+        "the cell is not Ready",
     )
     left = processes.run("cell", "leave", "syd", "-y", "--force")
     assert left.returncode == 0, left.stderr
@@ -112,15 +113,15 @@ def test_a_dead_cell_leaves_by_force_and_leaves_no_tombstone(
     assert hub.items(INSTANCES) == []
     eventually(
         lambda: (
-            condition(project.find(f"{SPACE}/workloads/lost"), "Available")
+            condition(project.find(f"{NAMESPACE}/workloads/lost"), "Available")
             == ("False", "NoMatchingLocation")
         ),
-        "the workload says that its city has no cell",
+        "the workload reports that no cell serves the city",
     )
-    project.delete(f"{SPACE}/workloads/lost")
+    project.delete(f"{NAMESPACE}/workloads/lost")
 
 
-def test_a_token_that_is_wrong_or_over_makes_nothing(
+def test_a_join_with_a_wrong_or_expired_token_creates_nothing(
     processes: Processes, hub: Api, tmp_path: Path
 ) -> None:
     token = new_token(processes, tmp_path)
@@ -129,9 +130,9 @@ def test_a_token_that_is_wrong_or_over_makes_nothing(
     wrong = join(processes, "ams", token, tmp_path / "ams")
     assert wrong.returncode == 5  # type: ignore[attr-defined]
     assert "does not know this join token" in wrong.stderr  # type: ignore[attr-defined]
-    over = join(processes, "ams", new_token(processes, tmp_path, "--ttl=0s"), tmp_path / "ams")
-    assert over.returncode == 5  # type: ignore[attr-defined]
-    assert "expired" in over.stderr  # type: ignore[attr-defined]
+    expired = join(processes, "ams", new_token(processes, tmp_path, "--ttl=0s"), tmp_path / "ams")
+    assert expired.returncode == 5  # type: ignore[attr-defined]
+    assert "expired" in expired.stderr  # type: ignore[attr-defined]
     assert "ams" not in hub.names(CLUSTERS)
     assert not (tmp_path / "ams" / "membership.json").exists()
 
@@ -139,16 +140,16 @@ def test_a_token_that_is_wrong_or_over_makes_nothing(
 def test_no_secret_of_a_cell_is_in_a_log(processes: Processes) -> None:
     tokens = [
         token
-        for name in ("centre", "dfw")
+        for name in ("center", "dfw")
         for token in json.loads((processes.directory(name) / "tokens.json").read_text()).values()
     ]
-    for name in ("centre", "dfw"):
+    for name in ("center", "dfw"):
         for log in ("server.log", "audit.log"):
             text = (processes.directory(name) / log).read_text()
             assert not [token for token in tokens if token in text]
 
 
-def test_a_cell_whose_port_was_taken_meanwhile_is_found_at_its_new_one(
+def test_a_cell_restarted_on_another_port_updates_its_address(
     processes: Processes, hub: Api
 ) -> None:
     def address() -> str:
@@ -157,13 +158,15 @@ def test_a_cell_whose_port_was_taken_meanwhile_is_found_at_its_new_one(
     before = address()
     processes.kill("dfw")
     eventually(
-        lambda: condition(hub.find(f"{CLUSTERS}/dfw"), "Ready")[0] == "False", "it is missed"
+        lambda: condition(hub.find(f"{CLUSTERS}/dfw"), "Ready")[0] == "False",
+        "the cell is not Ready",
     )
     with bind_listener(urlsplit(before).port or 0) as other:
         other.listen()
         processes.start("dfw")
         eventually(
-            lambda: condition(hub.find(f"{CLUSTERS}/dfw"), "Ready")[0] == "True", "it is heard"
+            lambda: condition(hub.find(f"{CLUSTERS}/dfw"), "Ready")[0] == "True",
+            "the cell is Ready",
         )
     assert address() != before
     processes.terminate("dfw")

@@ -1,4 +1,4 @@
-"""``... | head -1``: every program ends quietly when nobody reads on, however Python buffers."""
+"""Programs exit without an error message when the reader of their output is closed (``| head``)."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ PROGRAMS = {
     "compute-cell": ("-m", "datum_compute.app.cell_server", "--help"),
     "compute-manager": ("-c", "from datum_compute.app.manager import main; main(['--help'])"),
     "simulator": ("-m", "testkit.sim", "--help"),
-    "own world": ("-m", "tests.examples.ordered_world", "--seeds", "1"),
+    "custom world": ("-m", "tests.examples.ordered_world", "--seeds", "1"),
 }
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_whose_reader_has_gone_says_nothing(name: str, unbuffered: str) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    with open(writing, "wb") as pipe:
+def test_a_program_with_a_closed_output_pipe_prints_no_error(name: str, unbuffered: str) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with open(write_end, "wb") as pipe:
         done = subprocess.run(
             [sys.executable, *PROGRAMS[name]],
             stdout=pipe,
