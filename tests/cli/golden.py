@@ -1,4 +1,4 @@
-"""The cases of ``test_goldens.py``, and the world they look at.
+"""The cases of ``test_goldens.py``, and the objects that their commands read.
 
 Uids, and names that are made from them, differ with everything else in the world; they are put
 into one form before texts are compared.
@@ -20,7 +20,7 @@ from datum_compute.client.client import Client
 from tests.cli.objects import condition
 from tests.cli.runner import CliRunner
 from tests.cli.test_reading import bucket
-from tests.cli.world import NAMESPACE, World, healthy, nobody, set_status, write_kubeconfig
+from tests.cli.world import NAMESPACE, World, healthy, no_controllers, set_status, write_kubeconfig
 
 GOLDEN = Path(__file__).parent / "golden"
 SINCE = "2027-01-15T07:59:20Z"
@@ -80,7 +80,7 @@ def golden_world() -> World:
         deploy = ("deploy", "web", "--image=reg.test/x/web:1", "--city=DFW,ORD", "--min=2")
         assert cli.run(*deploy, "--port=80", "--env=MODE=fast", "-y") == 0, cli.err
         assert cli.run("deploy", "api", "--image=api:7", "--city=AMS", "-y") == 0, cli.err
-    world.player = nobody
+    world.player = no_controllers
     world.do(_trouble)
     return world
 
@@ -107,8 +107,8 @@ async def _trouble(client: Client) -> None:
         if city == "ORD":
             available = condition("Available", "True", "StableInstanceFound", "1/2 are ready")
             short = condition("ReplicasReady", "False", "PendingQuota", "1 of 2 wait for quota")
-            said = {"readyReplicas": 1, "conditions": [available, short]}
-            await set_status(client, DEPLOYMENT, name, said)
+            status = {"readyReplicas": 1, "conditions": [available, short]}
+            await set_status(client, DEPLOYMENT, name, status)
     await set_status(client, WORKLOAD, "web", {"readyReplicas": 1})
     for metric, limit, used in ((WORKLOADS, 1000, 2), (INSTANCES, 10, 10), (MEMORY, 8192, 5120)):
         await bucket(client, metric, limit, used)

@@ -1,4 +1,4 @@
-"""Builders of the objects the commands look at, with just what a test wants to say."""
+"""Builders of the objects that commands read, with the fields that a test sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stand-in for the local platform: answers /readyz over TLS, or misbehaves as told.
+"""A stand-in for the local platform: serves /readyz over TLS, or misbehaves as ``MODE`` requests.
 
 ``python standin_server.py MODE --state-dir DIR``, with the key and certificate in DIR/server.pem.
 """

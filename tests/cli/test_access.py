@@ -1,4 +1,4 @@
-"""Whether the project may use compute: three calm states, the refusals, and asking for it."""
+"""``access``: the states of the entitlement of a project, and requests for access."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from datum_compute.cli.environment import CliTimeouts
 from datum_compute.cli.workload.access import AccessState, classify_entitlement
 from datum_compute.client.client import Client
 from tests.cli.runner import CliRunner
-from tests.cli.world import World, nobody, write_kubeconfig
+from tests.cli.world import World, no_controllers, write_kubeconfig
 
 COMPUTE = Ref("", "compute")
 DEPLOY = ("deploy", "web", "--image=web:1", "--city=DFW", "-y", "--no-wait")
@@ -55,11 +55,11 @@ def status(phase: str | None, reason: str = "", message: str = "", **more: Any) 
     return {"phase": phase, "conditions": conditions, **more} if phase else {}
 
 
-def entitled(**said: Any) -> ServiceEntitlement:
+def entitled(**entitlement_status: Any) -> ServiceEntitlement:
     document = {
         "metadata": {"name": "compute"},
         "spec": {"serviceRef": {"name": "compute"}},
-        "status": said,
+        "status": entitlement_status,
     }
     return from_json(document, ServiceEntitlement)
 
@@ -78,11 +78,11 @@ STATES = [
 ]
 
 
-@pytest.mark.parametrize(("said", "state", "_code"), STATES)
+@pytest.mark.parametrize(("reported", "state", "_code"), STATES)
 def test_an_entitlement_is_read_as_one_state(
-    said: JsonObject, state: AccessState, _code: int
+    reported: JsonObject, state: AccessState, _code: int
 ) -> None:
-    assert classify_entitlement(entitled(**said)) is state
+    assert classify_entitlement(entitled(**reported)) is state
 
 
 def test_no_entitlement_and_one_without_a_ready_condition() -> None:
@@ -90,27 +90,27 @@ def test_no_entitlement_and_one_without_a_ready_condition() -> None:
     assert classify_entitlement(entitled(phase="Active")) is AccessState.PROCESSING
 
 
-def written(world: World, said: JsonObject) -> None:
+def write_entitlement(world: World, reported: JsonObject) -> None:
     async def write(client: Client) -> None:
         made = await client.create(ENTITLEMENT, entitled())
-        if said:
+        if reported:
             version = made.metadata.resource_version
-            await client.patch_status(ENTITLEMENT, COMPUTE, said, version=version)
+            await client.patch_status(ENTITLEMENT, COMPUTE, reported, version=version)
 
     world.do(write)
 
 
-@pytest.mark.parametrize(("said", "_state", "code"), STATES)
-def test_each_state_has_its_exit_code_and_says_what_the_provider_says(
-    cli: CliRunner, world: World, said: JsonObject, _state: AccessState, code: int
+@pytest.mark.parametrize(("reported", "_state", "code"), STATES)
+def test_each_access_state_has_an_exit_code_and_shows_the_message(
+    cli: CliRunner, world: World, reported: JsonObject, _state: AccessState, code: int
 ) -> None:
     offered(world, "GatedByProvider")
-    written(world, said)
+    write_entitlement(world, reported)
     world.writes.clear()
     assert cli.run(*DEPLOY) == code
     if code:
         assert world.writes == []
-        message = said["conditions"][0]["message"] if said else ""
+        message = reported["conditions"][0]["message"] if reported else ""
         assert message in cli.err
         assert "ntitlement" not in cli.err  # no name of an internal object
         assert cli.run(*DEPLOY, "-o", "json") == code
@@ -119,14 +119,14 @@ def test_each_state_has_its_exit_code_and_says_what_the_provider_says(
     assert json.loads(cli.out)["state"] == str(_state)
 
 
-def test_a_gated_service_is_not_asked_for_without_a_terminal(cli: CliRunner, world: World) -> None:
+def test_a_gated_service_is_not_requested_without_a_terminal(cli: CliRunner, world: World) -> None:
     offered(world, "GatedByProvider")
     assert cli.run(*DEPLOY) == 10
     assert "Request it: datumctl compute access request" in cli.err
     assert world.writes == []
 
 
-def test_on_a_terminal_it_is_asked_for_on_a_yes(cli: CliRunner, world: World) -> None:
+def test_a_gated_service_is_requested_after_confirmation(cli: CliRunner, world: World) -> None:
     offered(world, "GatedByProvider")
     cli.is_terminal, cli.environ, cli.typed = True, {"NO_COLOR": "1"}, "n\n"
     assert cli.run(*DEPLOY) == 9
@@ -140,16 +140,18 @@ def test_on_a_terminal_it_is_asked_for_on_a_yes(cli: CliRunner, world: World) ->
     assert "[y/N]" not in cli.err
 
 
-def test_self_service_is_enabled_unasked_and_said(cli: CliRunner, world: World) -> None:
+def test_self_service_is_enabled_without_confirmation_and_reported(
+    cli: CliRunner, world: World
+) -> None:
     offered(world, "SelfService")
 
     async def activate(client: Client) -> None:
         async for event in client.watch(ENTITLEMENT, "", timeout_s=600):
             found = event.object
             if found is not None and found.status.phase is None:
-                said = status("Active", "EntitlementActive")
+                reported = status("Active", "EntitlementActive")
                 version = found.metadata.resource_version
-                await client.patch_status(ENTITLEMENT, COMPUTE, said, version=version)
+                await client.patch_status(ENTITLEMENT, COMPUTE, reported, version=version)
 
     world.player = activate
     cli.timeouts = CliTimeouts(first_status_s=5)
@@ -157,7 +159,7 @@ def test_self_service_is_enabled_unasked_and_said(cli: CliRunner, world: World) 
     assert "Enabling Compute for project/default." in cli.err
 
 
-def test_somebody_who_asked_first_is_all_the_same(cli: CliRunner, world: World) -> None:
+def test_an_existing_request_is_accepted(cli: CliRunner, world: World) -> None:
     offered(world, "SelfService")
 
     async def race(request: Request, client: Client) -> None:
@@ -165,22 +167,22 @@ def test_somebody_who_asked_first_is_all_the_same(cli: CliRunner, world: World) 
             world.before = None
             made = await client.create(ENTITLEMENT, entitled())
             version = made.metadata.resource_version
-            said = status("Active", "EntitlementActive")
-            await client.patch_status(ENTITLEMENT, COMPUTE, said, version=version)
+            reported = status("Active", "EntitlementActive")
+            await client.patch_status(ENTITLEMENT, COMPUTE, reported, version=version)
 
     world.before = race
     assert cli.run(*DEPLOY) == 0
     assert "already exists" not in cli.err
 
 
-def test_where_nobody_manages_access_the_server_decides(cli: CliRunner) -> None:
+def test_without_access_management_the_server_decides(cli: CliRunner) -> None:
     assert cli.run(*DEPLOY) == 0
     assert cli.run("access") == 0
     assert "not managed on this platform" in cli.out
     assert cli.run("access", "request") == 13
 
 
-def test_on_one_api_server_that_is_everything_there_is_nobody_to_ask(
+def test_on_a_single_cluster_no_access_is_requested(
     cli: CliRunner, world: World, tmp_path: Path
 ) -> None:
     offered(world, "SelfService")
@@ -193,13 +195,13 @@ def test_on_one_api_server_that_is_everything_there_is_nobody_to_ask(
 
 
 def test_a_request_is_idempotent_and_can_be_renewed(cli: CliRunner, world: World) -> None:
-    world.player = nobody
+    world.player = no_controllers
     offered(world, "GatedByProvider")
     assert cli.run("access", "request", "--message=for the shop") == 0
     assert cli.out == "access/compute requested, being activated\n"
     assert cli.run("access", "request") == 0
     assert cli.run("access", "request", "--wait", "--timeout=0s") == 12
-    assert cli.run("access", "renew") == 2, "nobody is there to say yes"
+    assert cli.run("access", "renew") == 2, "confirmation is required"
     world.writes.clear()
     assert cli.run("access", "renew", "-y") == 0
     assert [w.method for w in world.writes] == ["DELETE", "POST"]

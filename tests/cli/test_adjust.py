@@ -1,4 +1,4 @@
-"""Small changes to a workload that exists, and following its rollout."""
+"""``scale``, ``restart``, ``pause``, ``resume`` and ``rollout status``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from datum_compute.api.labels import RESTARTED_AT
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import Ref
 from tests.cli.runner import CliRunner
-from tests.cli.world import World, image_missing, nobody, write_kubeconfig
+from tests.cli.world import World, image_missing, no_controllers, write_kubeconfig
 
 
 @pytest.fixture
@@ -37,20 +37,22 @@ def test_scale_changes_every_placement_and_waits(cli: CliRunner, world: World) -
     assert "web is ready: 6 instances in 2 cities" in cli.err
 
 
-def test_scale_down_says_what_goes_and_asks_nobody(cli: CliRunner, world: World) -> None:
+def test_scale_down_reports_removed_instances_without_confirmation(
+    cli: CliRunner, world: World
+) -> None:
     cli.run("scale", "web", "--min=3")
     cli.is_terminal = True
     assert cli.run("scale", "web", "--min=1") == 0
     assert "This removes 2 of 3 instances in each city of default." in cli.err
 
 
-def test_scale_to_what_is_there_writes_nothing(cli: CliRunner, world: World) -> None:
+def test_scale_to_the_current_number_writes_nothing(cli: CliRunner, world: World) -> None:
     assert cli.run("scale", "web", "--min=1") == 0
     assert world.writes == []
     assert cli.out == "workload/web unchanged\n"
 
 
-def test_scale_names_a_placement(cli: CliRunner, world: World) -> None:
+def test_scale_accepts_a_placement(cli: CliRunner, world: World) -> None:
     assert cli.run("scale", "web", "--min=2", "--placement=europe") == 2
     assert "Existing placements: default" in cli.err
     assert world.writes == []
@@ -58,12 +60,12 @@ def test_scale_names_a_placement(cli: CliRunner, world: World) -> None:
 
 
 @pytest.mark.parametrize("minimum", ["0", "-1", "1001", "x"])
-def test_scale_refuses_what_cannot_be(cli: CliRunner, world: World, minimum: str) -> None:
+def test_scale_refuses_invalid_numbers(cli: CliRunner, world: World, minimum: str) -> None:
     assert cli.run("scale", "web", f"--min={minimum}") == 2
     assert world.writes == []
 
 
-def test_restart_touches_one_annotation(cli: CliRunner, world: World) -> None:
+def test_restart_changes_one_annotation(cli: CliRunner, world: World) -> None:
     before = spec(world)
     assert cli.run("restart", "web") == 0
     after = spec(world)
@@ -72,7 +74,7 @@ def test_restart_touches_one_annotation(cli: CliRunner, world: World) -> None:
     assert len(world.writes) == 1
 
 
-def test_pause_and_resume(cli: CliRunner, world: World) -> None:
+def test_pause_and_resume_change_the_workload(cli: CliRunner, world: World) -> None:
     assert cli.run("rollout", "pause", "web") == 0
     assert spec(world)["paused"] is True
     assert cli.err.endswith("you resume it: datumctl compute rollout resume web\n")
@@ -82,21 +84,21 @@ def test_pause_and_resume(cli: CliRunner, world: World) -> None:
     assert "paused" not in spec(world)
 
 
-def test_a_name_alone_means_its_status(cli: CliRunner, world: World) -> None:
+def test_a_rollout_command_with_only_a_name_shows_the_status(cli: CliRunner, world: World) -> None:
     for words in (["rollout", "web"], ["rollout", "status", "web"]):
         assert cli.run(*words) == 0
         assert "web is ready: 2 instances in 2 cities" in cli.err
     assert world.writes == []
 
 
-def test_a_rollout_that_does_not_end_says_why(cli: CliRunner, world: World) -> None:
+def test_an_unfinished_rollout_reports_its_cause(cli: CliRunner, world: World) -> None:
     world.player = image_missing
     cli.run("deploy", "web", "--image=web:9", "-y", "--timeout=1s")
     assert cli.run("rollout", "web", "--timeout=1s") == 21
     assert "ImageUnavailable" in cli.err
 
 
-def test_every_verb_guesses_which_workload_was_meant(cli: CliRunner, world: World) -> None:
+def test_every_command_suggests_a_similar_workload(cli: CliRunner, world: World) -> None:
     for words in (
         *(["scale", "wbe", "--min=2"], ["restart", "wbe"], ["rollout", "wbe"]),
         *(["rollout", "pause", "wbe"], ["rollout", "resume", "wbe"]),
@@ -106,7 +108,7 @@ def test_every_verb_guesses_which_workload_was_meant(cli: CliRunner, world: Worl
     assert world.writes == []
 
 
-def test_nobody_waits_when_told_so(cli: CliRunner, world: World) -> None:
-    world.player = nobody
+def test_no_wait_returns_without_waiting(cli: CliRunner, world: World) -> None:
+    world.player = no_controllers
     assert cli.run("restart", "web", "--no-wait") == 0
     assert "See: datumctl compute rollout status web" in cli.err

@@ -1,4 +1,4 @@
-"""Instances that sleep and rollouts that are paused: told, and no reason to go on waiting."""
+"""Sleeping instances and paused rollouts are shown, and end the wait of a command."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ async def sleepy(client: Client) -> None:
     async for workload in workloads(client):
         await report(client, workload)
         for instance in (await client.list(INSTANCE, NAMESPACE)).items:
-            said = [
+            conditions = [
                 condition("Ready", "True", "Available", ""),
                 condition("Available", "True", "Asleep", "Asleep; the first request wakes it"),
             ]
-            await set_status(client, INSTANCE, instance.metadata.name, {"conditions": said})
+            await set_status(client, INSTANCE, instance.metadata.name, {"conditions": conditions})
 
 
 async def held(client: Client) -> None:
@@ -43,7 +43,7 @@ async def held(client: Client) -> None:
             await set_status(client, DEPLOYMENT, deployment.metadata.name, fields)
 
 
-def test_status_and_explain_say_that_instances_sleep(cli: CliRunner, world: World) -> None:
+def test_status_and_explain_show_sleeping_instances(cli: CliRunner, world: World) -> None:
     world.player = sleepy
     assert cli.run(*DEPLOY, "--image=web:1", "--no-wait") == 0
     assert cli.run("rollout", "status", "web") == 0
@@ -58,7 +58,7 @@ def test_status_and_explain_say_that_instances_sleep(cli: CliRunner, world: Worl
     assert [i["asleep"] for i in json.loads(cli.out)["instances"]] == [True]
 
 
-def test_what_is_awake_is_not_said_to_sleep(cli: CliRunner) -> None:
+def test_a_running_instance_is_not_shown_as_asleep(cli: CliRunner) -> None:
     assert cli.run(*DEPLOY, "--image=web:1") == 0
     assert cli.run("status", "web") == 0
     assert "leep" not in cli.out
@@ -66,17 +66,19 @@ def test_what_is_awake_is_not_said_to_sleep(cli: CliRunner) -> None:
     assert "leep" not in cli.out
 
 
-def test_a_deploy_to_a_paused_workload_ends_well_and_says_so(cli: CliRunner, world: World) -> None:
+def test_a_deploy_to_a_paused_workload_succeeds_and_reports_the_pause(
+    cli: CliRunner, world: World
+) -> None:
     assert cli.run(*DEPLOY, "--image=web:1") == 0
     world.player = held
     assert cli.run("rollout", "pause", "web") == 0
     assert "paused: false -> true" in cli.err
     assert cli.run(*DEPLOY, "--image=web:2", "--timeout=60s") == 0, cli.err
-    told = cli.out + cli.err
-    assert "Paused: nothing is replaced until it is resumed: datumctl compute" in told
-    assert "The rollout of web is paused: 0 of 1 instance are up to date." in told
-    assert "datumctl compute rollout resume web" in told
-    assert "web is ready" not in told
+    output = cli.out + cli.err
+    assert "Paused: nothing is replaced until it is resumed: datumctl compute" in output
+    assert "The rollout of web is paused: 0 of 1 instance are up to date." in output
+    assert "datumctl compute rollout resume web" in output
+    assert "web is ready" not in output
     assert cli.run("status", "web") == 0
     assert "Rollout:   Paused; resume it: datumctl compute rollout resume web" in cli.out
     assert cli.run("explain", "web") == 0

@@ -1,4 +1,4 @@
-"""Bad input of every kind: one clear line, the right exit code, and nothing is changed."""
+"""Bad input: an error of one line, the right exit code, and no change."""
 
 from __future__ import annotations
 
@@ -120,15 +120,15 @@ def cli(tmp_path: Path, world: World) -> CliRunner:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"), MATRIX, ids=[" ".join(words) for words, _, _ in MATRIX]
+    ("words", "code", "message"), MATRIX, ids=[" ".join(words) for words, _, _ in MATRIX]
 )
-def test_bad_input_is_told_clearly_and_changes_nothing(
-    cli: CliRunner, world: World, words: tuple[str, ...], code: int, said: str
+def test_bad_input_is_reported_and_changes_nothing(
+    cli: CliRunner, world: World, words: tuple[str, ...], code: int, message: str
 ) -> None:
     assert cli.run(*words) == code, cli.err
     first = cli.err.splitlines()[0]
     assert first.startswith("error: ")
-    assert said in cli.err
+    assert message in cli.err
     assert "Traceback" not in cli.err
     assert cli.out == ""
     assert world.writes == []

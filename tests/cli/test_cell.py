@@ -1,4 +1,4 @@
-"""``cell``: where a join token may come from, and where it never does."""
+"""``cell``: the sources of a join token."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_token_comes_from_a_file_from_stdin_or_from_the_environment(tmp_path: 
         assert TOKEN not in repr(given)
 
 
-def test_the_document_of_cell_token_says_where_it_is_for(tmp_path: Path) -> None:
+def test_the_token_document_contains_the_address_of_the_hub(tmp_path: Path) -> None:
     document = json.dumps({"token": TOKEN, "hub": HUB, "authority": "PEM", "expires": "x"})
     given = read_token(around(tmp_path, document), "-", hub="", hub_ca=None)
     assert (given.token, given.hub, given.authority) == (TOKEN, HUB, b"PEM")
@@ -51,7 +51,7 @@ def test_no_flag_takes_a_token() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "environ", "said"),
+    ("arguments", "environ", "message"),
     [
         ((), {}, "the join token is missing"),
         (("--hub", HUB), {"DATUM_JOIN_TOKEN": " "}, "contains no join token"),
@@ -61,12 +61,12 @@ def test_no_flag_takes_a_token() -> None:
         (("--token-file", "-", "--hub", HUB), {}, "contains no join token"),
     ],
 )
-def test_what_is_missing_is_said_before_anything_is_made(
-    tmp_path: Path, arguments: tuple[str, ...], environ: dict[str, str], said: str
+def test_missing_arguments_are_reported_before_a_write(
+    tmp_path: Path, arguments: tuple[str, ...], environ: dict[str, str], message: str
 ) -> None:
     cli, state = CliRunner(tmp_path, environ=environ), tmp_path / "state"
     flags = ("--name", "dfw", "--city", "DFW", "--state-dir", str(state))
     assert cli.run("cell", "join", *flags, *arguments) in (1, 2)
-    assert said in cli.err
+    assert message in cli.err
     assert TOKEN not in cli.err
     assert not state.exists()

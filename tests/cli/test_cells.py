@@ -1,4 +1,4 @@
-"""``cell list``, and what ``doctor`` and ``local status`` make of cells that are closed or gone."""
+"""``cell list``; drained and missing cells in ``doctor`` and ``local status``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from datum_compute.cli.local.status import ANSWERS, SILENT, UNKNOWN, _cell_healt
 from datum_compute.client.client import Client
 from tests.cli.objects import condition
 from tests.cli.runner import CliRunner
-from tests.cli.test_reading import binding, said_of
+from tests.cli.test_reading import binding, patch_status_of
 from tests.cli.world import PLANE, World, ensure, write_kubeconfig
 
 PLANES = (PLANE, HUB)
@@ -34,9 +34,7 @@ def cli(tmp_path: Path, world: World) -> CliRunner:
     return CliRunner(home=tmp_path, open_transport=world.open)
 
 
-def test_cells_are_listed_with_the_instances_that_the_hub_knows_there(
-    cli: CliRunner, world: World
-) -> None:
+def test_cells_are_listed_with_their_instances_on_the_hub(cli: CliRunner, world: World) -> None:
     async def three_in_dfw(client: Client) -> None:
         for name in ("dfw", "lhr"):
             await client.create(
@@ -48,33 +46,33 @@ def test_cells_are_listed_with_the_instances_that_the_hub_knows_there(
 
     world.do(three_in_dfw, HUB)
     assert cli.run("cell", "list", "-o", "json") == 0, cli.err
-    told = {cell["name"]: cell["instances"] for cell in json.loads(cli.out)["items"]}
-    assert told == {"dfw": 3, "lhr": 0}
+    counts = {cell["name"]: cell["instances"] for cell in json.loads(cli.out)["items"]}
+    assert counts == {"dfw": 3, "lhr": 0}
     assert cli.run("cell", "list") == 0
     counts = {line.split()[0]: line.split()[3] for line in cli.out.splitlines()[1:]}
     assert counts == {"dfw": "3", "lhr": "0"}
 
 
 @pytest.mark.parametrize(
-    ("reason", "state", "said"),
+    ("reason", "state", "text"),
     [
         ("CellDrained", "ok", "drained: ZZZ"),
         ("CellUnreachable", "warning", "not available: ZZZ"),
     ],
 )
-def test_a_city_that_was_drained_on_purpose_is_no_problem(
-    cli: CliRunner, world: World, reason: str, state: str, said: str
+def test_a_drained_city_is_no_problem(
+    cli: CliRunner, world: World, reason: str, state: str, text: str
 ) -> None:
     async def close(client: Client) -> None:
         await client.create(LOCATION_BINDING, binding("ZZZ"))
-        status: JsonObject = {"conditions": [condition("Available", "False", reason, "told")]}
-        await said_of(client, LOCATION_BINDING, Ref("", "zzz"), status)
+        status: JsonObject = {"conditions": [condition("Available", "False", reason, "tested")]}
+        await patch_status_of(client, LOCATION_BINDING, Ref("", "zzz"), status)
 
     world.do(close)
     cli.run("doctor", "-o", "json")
     (found,) = [f for f in json.loads(cli.out)["items"] if f["check"] == "cities"]
     assert found["state"] == state
-    assert said in found["text"]
+    assert text in found["text"]
 
 
 @pytest.mark.parametrize(
@@ -87,11 +85,11 @@ def test_a_city_that_was_drained_on_purpose_is_no_problem(
         ("", "", False, UNKNOWN),
     ],
 )
-def test_a_cell_whose_process_is_gone_does_not_answer_whatever_the_hub_still_believes(
+def test_a_cell_without_a_process_is_shown_as_not_responding(
     ready: str, stuck: str, is_cut: bool, health: str
 ) -> None:
-    said = [condition("Ready", ready, "Told", "")] if ready else []
-    status = from_json({"conditions": said}, ClusterStatus)
+    conditions = [condition("Ready", ready, "Tested", "")] if ready else []
+    status = from_json({"conditions": conditions}, ClusterStatus)
     assert _cell_health(Cluster(status=status), stuck, is_cut=is_cut)[0] == health
 
 

@@ -1,4 +1,4 @@
-"""The plugin host: finds, lists, becomes."""
+"""The plugin host finds, lists and runs plugins."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(
     )
 
 
-def test_a_plugin_on_path_gets_the_arguments_and_gives_the_exit_code(tmp_path: Path) -> None:
+def test_a_plugin_on_path_gets_the_arguments_and_its_exit_code_is_returned(tmp_path: Path) -> None:
     program(tmp_path / "datumctl-hello", 'echo "$0 $*"; exit 7')
     done = run("hello", "a b", "--help", path=str(tmp_path))
     assert (done.returncode, done.stdout) == (7, f"{tmp_path}/datumctl-hello a b --help\n")
@@ -66,7 +66,7 @@ def test_help_lists_the_plugins_found(tmp_path: Path) -> None:
         assert "notes" not in done.stdout
 
 
-def test_an_unknown_plugin_names_what_was_looked_for(tmp_path: Path) -> None:
+def test_an_unknown_plugin_is_reported_with_the_program_name(tmp_path: Path) -> None:
     program(tmp_path / "datumctl-hello", "")
     done = run("helo", path=str(tmp_path))
     assert (done.returncode, done.stdout) == (2, "")
@@ -74,14 +74,14 @@ def test_an_unknown_plugin_names_what_was_looked_for(tmp_path: Path) -> None:
     assert "hello" in done.stderr
 
 
-def test_nothing_is_run_from_the_directory_one_happens_to_be_in(tmp_path: Path) -> None:
+def test_plugins_are_not_run_from_the_working_directory(tmp_path: Path) -> None:
     program(tmp_path / "datumctl-evil", "echo evil")
     for path in (".", "", f":{os.pathsep}"):
         assert run("evil", path=path, cwd=tmp_path).returncode == 2
     assert run("../" + tmp_path.name + "/datumctl-evil", path="/usr/bin").returncode == 2
 
 
-def test_a_plugin_that_cannot_be_run_is_an_error_not_a_trace(tmp_path: Path) -> None:
+def test_a_plugin_that_cannot_be_executed_is_an_error_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "datumctl-broken").write_text("#!/nowhere/interpreter\n")
     (tmp_path / "datumctl-broken").chmod(0o700)
     done = run("broken", path=str(tmp_path))
@@ -90,7 +90,7 @@ def test_a_plugin_that_cannot_be_run_is_an_error_not_a_trace(tmp_path: Path) -> 
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_the_host_imports_almost_nothing() -> None:
+def test_the_host_program_imports_few_modules() -> None:
     script = (
         "import sys; before = set(sys.modules); import datumctl;"
         "print(len(set(sys.modules) - before))"
@@ -99,13 +99,13 @@ def test_the_host_imports_almost_nothing() -> None:
     assert int(done.stdout) <= 2  # itself and __future__
 
 
-def test_the_version_is_told_with_and_without_dashes(tmp_path: Path) -> None:
+def test_version_works_as_command_and_as_flag(tmp_path: Path) -> None:
     for word in ("--version", "version"):
         done = run(word, path=str(tmp_path))
         assert (done.returncode, done.stdout) == (0, f"datumctl {__version__}\n")
 
 
-def test_a_plugin_named_version_has_the_word_but_not_the_flag(tmp_path: Path) -> None:
+def test_a_plugin_named_version_replaces_the_command_but_not_the_flag(tmp_path: Path) -> None:
     program(tmp_path / "datumctl-version", "echo plugin")
     assert run("version", path=str(tmp_path)).stdout == "plugin\n"
     assert run("--version", path=str(tmp_path)).stdout == f"datumctl {__version__}\n"

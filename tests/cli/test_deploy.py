@@ -1,4 +1,4 @@
-"""deploy against the real server: what is sent, what is printed, how it ends."""
+"""``deploy``: requests, output and exit codes, with an API server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.cli.world import (
     World,
     healthy,
     image_missing,
-    nobody,
+    no_controllers,
     sent,
     workloads,
     write_kubeconfig,
@@ -52,7 +52,7 @@ def manifest(path: Path, **spec: Any) -> str:
     return str(path)
 
 
-def test_a_first_deploy_creates_waits_and_says_so(cli: CliRunner, world: World) -> None:
+def test_a_first_deploy_creates_waits_and_reports_success(cli: CliRunner, world: World) -> None:
     assert cli.run(*FIRST, "--port=80", "--env=MODE=fast") == 0
     assert cli.out == "workload/web created\n"
     plan, _, progress = cli.err.partition("DFW: ")
@@ -76,7 +76,7 @@ def test_a_first_deploy_creates_waits_and_says_so(cli: CliRunner, world: World) 
     ]
 
 
-def test_the_same_deploy_again_writes_nothing(cli: CliRunner, world: World) -> None:
+def test_a_repeated_deploy_writes_nothing(cli: CliRunner, world: World) -> None:
     cli.run(*FIRST)
     world.writes.clear()
     assert cli.run(*FIRST) == 0
@@ -85,7 +85,7 @@ def test_the_same_deploy_again_writes_nothing(cli: CliRunner, world: World) -> N
     assert world.writes == []
 
 
-def test_an_update_sends_only_what_was_named_with_the_version_it_read(
+def test_an_update_patches_the_named_fields_with_the_version_it_read(
     cli: CliRunner, world: World
 ) -> None:
     cli.run(*FIRST)
@@ -102,7 +102,7 @@ def test_an_update_sends_only_what_was_named_with_the_version_it_read(
     assert list(sent(patch)["spec"]) == ["placements"]
 
 
-def test_a_new_image_says_that_instances_are_replaced(cli: CliRunner, world: World) -> None:
+def test_a_new_image_reports_that_instances_are_replaced(cli: CliRunner, world: World) -> None:
     cli.run(*FIRST)
     assert cli.run("deploy", "web", "--image=web:2", "-y") == 0
     assert (
@@ -115,7 +115,7 @@ def test_a_new_image_says_that_instances_are_replaced(cli: CliRunner, world: Wor
 @pytest.mark.parametrize(
     ("limit", "pace"), [(1, "one at a time: web-"), ("100%", "up to 2 at a time: web-")]
 )
-def test_the_plan_shows_how_many_instances_are_replaced_at_once(
+def test_the_plan_shows_how_many_instances_are_replaced_together(
     cli: CliRunner, world: World, limit: int | str, pace: str
 ) -> None:
     assert cli.run("deploy", "web", "--image=web:1", "--city=DFW", "--min=2", "-y") == 0
@@ -130,9 +130,7 @@ def test_the_plan_shows_how_many_instances_are_replaced_at_once(
     assert f"  Recreates 2 instances, {pace}" in cli.err
 
 
-def test_without_a_terminal_only_what_removes_something_needs_a_yes(
-    cli: CliRunner, world: World
-) -> None:
+def test_without_a_terminal_only_removals_require_yes(cli: CliRunner, world: World) -> None:
     assert cli.run(*FIRST[:-1]) == 0
     world.writes.clear()
     assert cli.run("deploy", "web", "--city=DFW") == 2
@@ -145,7 +143,7 @@ def test_without_a_terminal_only_what_removes_something_needs_a_yes(
 
 
 @pytest.mark.parametrize(("answer", "code", "writes"), [("no\n", 9, 0), ("", 9, 0), ("y\n", 0, 1)])
-def test_on_a_terminal_it_asks(
+def test_on_a_terminal_confirmation_is_required(
     cli: CliRunner, world: World, answer: str, code: int, writes: int
 ) -> None:
     cli.is_terminal, cli.typed = True, answer
@@ -154,7 +152,7 @@ def test_on_a_terminal_it_asks(
     assert len(world.writes) == writes
 
 
-def test_a_change_elsewhere_in_the_object_is_no_obstacle(cli: CliRunner, world: World) -> None:
+def test_a_change_of_other_fields_is_no_conflict(cli: CliRunner, world: World) -> None:
     cli.run(*FIRST)
     world.before = competing({"metadata": {"labels": {"theirs": "1"}}})
     assert cli.run("deploy", "web", "--min=3", "-y") == 0
@@ -163,7 +161,7 @@ def test_a_change_elsewhere_in_the_object_is_no_obstacle(cli: CliRunner, world: 
     assert found["spec"]["placements"][0]["scaleSettings"]["minReplicas"] == 3
 
 
-def test_a_change_that_makes_the_plan_another_is_a_conflict(cli: CliRunner, world: World) -> None:
+def test_a_change_that_alters_the_plan_is_a_conflict(cli: CliRunner, world: World) -> None:
     cli.run(*FIRST)
     placement = {**stored(world)["spec"]["placements"][0], "scaleSettings": {"minReplicas": 7}}
     world.before = competing({"spec": {"placements": [placement]}})
@@ -183,9 +181,7 @@ def competing(patch: dict[str, Any]) -> Any:
     return before
 
 
-def test_a_rollout_that_does_not_finish_ends_in_21_with_the_cause(
-    cli: CliRunner, world: World
-) -> None:
+def test_an_unfinished_rollout_exits_21_with_the_cause(cli: CliRunner, world: World) -> None:
     world.player = image_missing
     assert cli.run("deploy", "web", "--image=web:9", "--city=DFW", "-y", "--timeout=1s") == 21
     assert "DFW: Updating, 0/1 ready, 1/1 up to date; ImageUnavailable: no such tag" in cli.err
@@ -197,9 +193,7 @@ def test_a_rollout_that_does_not_finish_ends_in_21_with_the_cause(
     assert hint == "The rollout continues. Explain: datumctl compute explain web"
 
 
-def test_a_server_that_dies_meanwhile_is_not_called_a_slow_city(
-    cli: CliRunner, world: World
-) -> None:
+def test_an_unreachable_server_is_not_reported_as_a_slow_city(cli: CliRunner, world: World) -> None:
     world.player = image_missing
     lost: list[Request] = []
 
@@ -223,15 +217,15 @@ def test_a_line_is_printed_only_when_it_changes(cli: CliRunner, world: World) ->
     assert len(lines) == len(set(lines))
 
 
-def test_a_stale_status_is_not_taken_for_the_result(cli: CliRunner, world: World) -> None:
+def test_a_stale_status_is_not_used_as_the_result(cli: CliRunner, world: World) -> None:
     cli.run(*FIRST)
-    world.player = nobody
+    world.player = no_controllers
     assert cli.run("deploy", "web", "--image=web:2", "-y", "--timeout=0s") == 21
     assert "Waiting for the platform to observe generation 2" in cli.err
     assert "Done" not in cli.err
 
 
-def test_a_workload_deleted_meanwhile_is_a_failure(cli: CliRunner, world: World) -> None:
+def test_a_workload_deleted_during_the_wait_is_a_failure(cli: CliRunner, world: World) -> None:
     async def delete(client: Client) -> None:
         async for workload in workloads(client):
             await client.delete(WORKLOAD, Ref(NAMESPACE, workload.metadata.name))
@@ -241,7 +235,7 @@ def test_a_workload_deleted_meanwhile_is_a_failure(cli: CliRunner, world: World)
     assert "was deleted during its rollout" in cli.err
 
 
-def test_a_change_by_somebody_else_is_not_reported_as_ours(cli: CliRunner, world: World) -> None:
+def test_a_change_by_another_user_is_not_reported_as_ours(cli: CliRunner, world: World) -> None:
     async def supersede(client: Client) -> None:
         async for workload in workloads(client):
             ref = Ref(NAMESPACE, workload.metadata.name)
@@ -255,12 +249,12 @@ def test_a_change_by_somebody_else_is_not_reported_as_ours(cli: CliRunner, world
     assert "changed by another client" in cli.err
 
 
-def test_ctrl_c_ends_in_130_and_says_how_to_resume(cli: CliRunner, world: World) -> None:
+def test_ctrl_c_exits_130_and_prints_how_to_resume(cli: CliRunner, world: World) -> None:
     async def interrupt(request: Request, _client: Client) -> None:
         if "watch" in request.query:
             signal.raise_signal(signal.SIGINT)
 
-    world.player, world.before = nobody, interrupt
+    world.player, world.before = no_controllers, interrupt
     # A background job ignores SIGINT, and this test may run in one.
     inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -275,19 +269,21 @@ def test_ctrl_c_ends_in_130_and_says_how_to_resume(cli: CliRunner, world: World)
     assert cli.run("rollout", "status", "web") == 0
 
 
-def test_no_wait_returns_at_once_and_says_where_to_look(cli: CliRunner, world: World) -> None:
-    world.player = nobody
+def test_no_wait_returns_immediately_and_prints_the_status_command(
+    cli: CliRunner, world: World
+) -> None:
+    world.player = no_controllers
     assert cli.run(*FIRST, "--no-wait") == 0
     assert cli.err.endswith("Not waiting. See: datumctl compute rollout status web\n")
 
 
-def told(cli: CliRunner) -> list[dict[str, Any]]:
+def parse_events(cli: CliRunner) -> list[dict[str, Any]]:
     return [json.loads(line) for line in cli.out.splitlines()]
 
 
-def test_machines_are_told_every_step_on_stdout_and_nothing_else(cli: CliRunner) -> None:
+def test_json_output_contains_every_step_and_nothing_else(cli: CliRunner) -> None:
     assert cli.run(*FIRST, "-o", "json") == 0
-    plan, applied, *between, done = told(cli)
+    plan, applied, *between, done = parse_events(cli)
     assert (plan["event"], applied["event"], done["event"]) == ("plan", "applied", "done")
     assert {event["event"] for event in between} <= {"waiting", "row"}
     assert (plan["action"], plan["created"], plan["problems"]) == ("created", 4, [])
@@ -296,12 +292,14 @@ def test_machines_are_told_every_step_on_stdout_and_nothing_else(cli: CliRunner)
         ("DFW", 2, 2),
         ("ORD", 2, 2),
     ]
-    assert {event["schema"] for event in told(cli)} == {"compute.datumapis.com/cli-event/v1"}
+    assert {event["schema"] for event in parse_events(cli)} == {
+        "compute.datumapis.com/cli-event/v1"
+    }
     assert cli.err == ""
 
 
-def test_a_timeout_is_json_where_json_was_asked_for(cli: CliRunner, world: World) -> None:
-    world.player = nobody
+def test_a_timeout_is_json_with_json_output(cli: CliRunner, world: World) -> None:
+    world.player = no_controllers
     assert cli.run(*FIRST, "--timeout=0s", "-o", "json") == 21
     error = json.loads(cli.err)["error"]
     assert (error["code"], error["reason"]) == (21, "Timeout")
@@ -325,7 +323,7 @@ def test_a_file_can_come_from_stdin(cli: CliRunner, world: World, tmp_path: Path
     assert stored(world)["metadata"]["name"] == "web"
 
 
-def test_a_file_takes_away_what_it_does_not_name(
+def test_a_file_removes_fields_that_it_does_not_contain(
     cli: CliRunner, world: World, tmp_path: Path
 ) -> None:
     cli.run(*FIRST, "--env=MODE=fast")
@@ -338,7 +336,7 @@ def test_a_file_takes_away_what_it_does_not_name(
     assert "env" not in container
 
 
-def test_a_file_about_another_workload_or_namespace_is_refused(
+def test_a_file_for_another_workload_or_namespace_is_refused(
     cli: CliRunner, world: World, tmp_path: Path
 ) -> None:
     file = manifest(tmp_path / "web.yaml")
@@ -351,27 +349,27 @@ def test_a_file_about_another_workload_or_namespace_is_refused(
     assert world.writes == []
 
 
-def test_what_the_server_refuses_is_told_in_its_own_words(cli: CliRunner) -> None:
+def test_a_server_error_is_printed_unchanged(cli: CliRunner) -> None:
     assert cli.run("deploy", "web", f"--image={'x' * 1025}", "--city=DFW", "-y") == 2
     assert "image" in cli.err
     assert "1024" in cli.err
 
 
-@pytest.mark.parametrize("token", ["stranger", "unknown"])
-def test_without_the_right_it_ends_in_5(cli: CliRunner, tmp_path: Path, token: str) -> None:
+@pytest.mark.parametrize("token", ["unauthorized", "unknown"])
+def test_missing_permission_exits_5(cli: CliRunner, tmp_path: Path, token: str) -> None:
     write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig", token)
     assert cli.run(*FIRST) == 5
     assert cli.err.startswith("error: ")
     assert "token" not in cli.err.replace("correct the token", "")
 
 
-def test_a_new_workload_without_image_says_what_is_missing(cli: CliRunner, world: World) -> None:
+def test_a_new_workload_without_image_is_refused(cli: CliRunner, world: World) -> None:
     assert cli.run("deploy", "web", "-y") == 2
     assert "needs --image and --city" in cli.err
     assert world.writes == []
 
 
-def test_a_workload_that_is_going_away_is_not_changed(cli: CliRunner, world: World) -> None:
+def test_a_terminating_workload_is_not_changed(cli: CliRunner, world: World) -> None:
     cli.run(*FIRST)
     world.do(lambda client: client.patch(WORKLOAD, WEB, {"metadata": {"finalizers": ["a.b/c"]}}))
     world.do(lambda client: client.delete(WORKLOAD, WEB))

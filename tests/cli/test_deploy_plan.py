@@ -1,4 +1,4 @@
-"""What a deploy shows before it writes, plans in files, and deploys that are run again."""
+"""``deploy``: the plan before the write, stored plans, and repeated deploys."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from datum_compute.client.client import Client
 from tests.cli.objects import condition, workload_spec
 from tests.cli.runner import CliRunner
 from tests.cli.test_access import offered
-from tests.cli.test_reading import bucket, said_of
-from tests.cli.world import NAMESPACE, World, image_missing, nobody, report, workloads
+from tests.cli.test_reading import bucket, patch_status_of
+from tests.cli.world import NAMESPACE, World, image_missing, no_controllers, report, workloads
 
 WEB = Ref(NAMESPACE, "web")
 FIRST = ("deploy", "web", "--image=web:1", "--city=DFW", "-y")
@@ -84,7 +84,7 @@ def test_values_of_variables_are_never_shown(cli: CliRunner) -> None:
     assert "0ther" not in cli.out + cli.err
 
 
-def test_a_variable_can_be_taken_away_and_what_is_absent_is_no_error(
+def test_a_variable_can_be_removed_and_a_missing_one_is_no_error(
     cli: CliRunner, world: World
 ) -> None:
     cli.run(*FIRST, "--env=A=1", "--env=B=2")
@@ -92,7 +92,7 @@ def test_a_variable_can_be_taken_away_and_what_is_absent_is_no_error(
     assert container_of(stored(world))["env"] == [{"name": "B", "value": "2"}]
 
 
-def test_the_plan_names_what_is_recreated_and_what_goes(cli: CliRunner) -> None:
+def test_the_plan_names_recreated_and_removed_instances(cli: CliRunner) -> None:
     cli.run("deploy", "web", "--image=web:1", "--city=DFW,ORD", "--min=2", "-y")
     change = ("deploy", "web", "--image=web:2", "--city=DFW", "--min=1", "--dry-run", "-o", "json")
     assert cli.run(*change) == 0
@@ -101,9 +101,7 @@ def test_the_plan_names_what_is_recreated_and_what_goes(cli: CliRunner) -> None:
     assert plan["removals"] == ["ORD", "1 of 2 instances in each city of default"]
 
 
-def test_what_does_not_fit_the_quota_is_said_before_it_is_written(
-    cli: CliRunner, world: World
-) -> None:
+def test_exceeded_quota_is_reported_before_the_write(cli: CliRunner, world: World) -> None:
     world.do(lambda client: bucket(client, INSTANCES, 3, 2))
     assert cli.run("deploy", "web", "--image=web:1", "--city=DFW,ORD", "-y") == 6
     assert "Quota: instances 4 of 3" in cli.err
@@ -114,7 +112,7 @@ def test_what_does_not_fit_the_quota_is_said_before_it_is_written(
     assert "Warning: The quota" in cli.err
 
 
-def test_a_quota_that_nobody_has_added_up_yet_refuses_nothing(cli: CliRunner, world: World) -> None:
+def test_a_quota_without_a_bucket_refuses_nothing(cli: CliRunner, world: World) -> None:
     """Such as in the first moment of a project, or while its disk is full."""
     world.do(lambda client: bucket(client, INSTANCES, 0, 0, added_up=False))
     assert cli.run(*FIRST) == 0
@@ -122,14 +120,14 @@ def test_a_quota_that_nobody_has_added_up_yet_refuses_nothing(cli: CliRunner, wo
 
 
 @pytest.mark.parametrize(("reason", "again"), [("CellDrained", False), ("LocationNotReady", True)])
-def test_a_city_that_takes_nothing_now_is_warned_of(
+def test_an_unavailable_city_causes_a_warning(
     cli: CliRunner, world: World, reason: str, again: bool
 ) -> None:
     """What runs in a drained city is changed there all the same."""
 
     async def close(client: Client) -> None:
-        said = condition("Available", "False", reason, "Cell dfw is away.")
-        await said_of(client, LOCATION_BINDING, Ref("", "dfw"), {"conditions": [said]})
+        available = condition("Available", "False", reason, "Cell dfw is away.")
+        await patch_status_of(client, LOCATION_BINDING, Ref("", "dfw"), {"conditions": [available]})
 
     world.do(close)
     warning = "  Warning: DFW cannot be used now, and is waited for: Cell dfw is away\n"
@@ -141,7 +139,7 @@ def test_a_city_that_takes_nothing_now_is_warned_of(
     assert bool(json.loads(cli.out)["warnings"]) == again
 
 
-def test_what_it_refers_to_must_be_there_with_its_keys(
+def test_referenced_objects_must_exist_with_their_keys(
     cli: CliRunner, world: World, tmp_path: Path
 ) -> None:
     source = {"configMapKeyRef": {"name": "settings", "key": "mode"}}
@@ -165,7 +163,7 @@ def test_what_it_refers_to_must_be_there_with_its_keys(
     assert "Refers to: ConfigMap/settings found" in cli.err
 
 
-def test_flags_leave_everything_else_alone(cli: CliRunner, world: World, tmp_path: Path) -> None:
+def test_flags_change_only_what_they_name(cli: CliRunner, world: World, tmp_path: Path) -> None:
     wanted = document()
     wanted["metadata"]["labels"] = {"tier": "front"}
     containers = wanted["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"]
@@ -187,7 +185,9 @@ def test_flags_leave_everything_else_alone(cli: CliRunner, world: World, tmp_pat
     assert "datumctl-compute" in managers
 
 
-def test_a_file_does_not_take_restarts_back(cli: CliRunner, world: World, tmp_path: Path) -> None:
+def test_a_file_does_not_remove_restart_annotations(
+    cli: CliRunner, world: World, tmp_path: Path
+) -> None:
     (tmp_path / "web.yaml").write_text(yaml.safe_dump(document()))
     cli.run("deploy", "-f", "web.yaml")
     cli.run("restart", "web", "--city=DFW")
@@ -222,7 +222,7 @@ def record_requests(world: World) -> list[str]:
     async def enable(client: Client) -> None:
         await client.create(ENTITLEMENT, entitlement)
         status = {"phase": "Active", "conditions": [condition_ready]}
-        await said_of(client, ENTITLEMENT, Ref("", "compute"), status)
+        await patch_status_of(client, ENTITLEMENT, Ref("", "compute"), status)
 
     offered(world, "SelfService")
     world.do(enable)
@@ -324,7 +324,7 @@ def test_of_several_documents_none_is_written_if_one_is_refused(
     assert world.writes == []
 
 
-def test_an_unknown_field_is_told_with_line_and_column(cli: CliRunner, tmp_path: Path) -> None:
+def test_an_unknown_field_is_reported_with_line_and_column(cli: CliRunner, tmp_path: Path) -> None:
     text = yaml.safe_dump(document()).replace("scaleSettings", "scaleSetings")
     (tmp_path / "web.yaml").write_text(text)
     line = next(n for n, row in enumerate(text.splitlines(), 1) if "scaleSetings" in row)
@@ -338,7 +338,7 @@ def test_an_unknown_field_is_told_with_line_and_column(cli: CliRunner, tmp_path:
 # --- plans in files
 
 
-def test_a_plan_is_carried_out_exactly_or_not_at_all(
+def test_a_stored_plan_is_applied_exactly_or_rejected(
     cli: CliRunner, world: World, tmp_path: Path
 ) -> None:
     assert cli.run(*FIRST, "--env=A=s3cret", "--plan-out=plan.json") == 0
@@ -354,9 +354,7 @@ def test_a_plan_is_carried_out_exactly_or_not_at_all(
     assert world.writes == []
 
 
-def test_status_that_is_reported_meanwhile_does_not_spoil_a_plan(
-    cli: CliRunner, world: World
-) -> None:
+def test_a_status_update_does_not_invalidate_a_plan(cli: CliRunner, world: World) -> None:
     cli.run(*FIRST)
     assert cli.run("deploy", "web", "--image=web:2", "--plan-out=plan.json", "-y") == 0
     found = stored(world)
@@ -367,7 +365,7 @@ def test_status_that_is_reported_meanwhile_does_not_spoil_a_plan(
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": "other"}'])
-def test_what_is_no_plan_is_refused(cli: CliRunner, tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_no_plan_is_refused(cli: CliRunner, tmp_path: Path, text: str) -> None:
     (tmp_path / "plan.json").write_text(text)
     assert cli.run("deploy", "--plan=plan.json") == 2
     assert "is not a plan" in cli.err
@@ -404,7 +402,7 @@ def test_a_deploy_killed_at_any_request_and_run_again_is_the_same_deploy(
     assert stored(world)["metadata"]["generation"] == 1
 
 
-def test_a_write_that_was_never_answered_is_found_again(cli: CliRunner, world: World) -> None:
+def test_a_write_without_a_response_is_detected(cli: CliRunner, world: World) -> None:
     async def lose(request: Request) -> None:
         if request.method == "POST" and "dryRun" not in request.query:
             raise Unreachable("the connection broke")
@@ -417,7 +415,7 @@ def test_a_write_that_was_never_answered_is_found_again(cli: CliRunner, world: W
     assert len(world.writes) == 1
 
 
-def test_a_key_stands_for_one_deploy(cli: CliRunner, world: World) -> None:
+def test_a_deploy_key_identifies_one_deploy(cli: CliRunner, world: World) -> None:
     assert cli.run(*KEYED) == 0
     assert cli.run("deploy", "web", "--image=web:2", "-y", "--deploy-key=build-7") == 2
     assert "was used for another deploy" in cli.err
@@ -426,9 +424,7 @@ def test_a_key_stands_for_one_deploy(cli: CliRunner, world: World) -> None:
     assert (record["key"], record["action"], record["generation"]) == ("build-8", "updated", 2)
 
 
-def test_a_keyed_deploy_does_not_undo_what_somebody_did_after_it(
-    cli: CliRunner, world: World
-) -> None:
+def test_a_repeated_deploy_key_does_not_undo_later_changes(cli: CliRunner, world: World) -> None:
     assert cli.run(*KEYED) == 0
     assert cli.run("scale", "web", "--min=3") == 0
     world.writes.clear()
@@ -440,7 +436,7 @@ def test_a_keyed_deploy_does_not_undo_what_somebody_did_after_it(
 # --- verdicts by the clock
 
 
-def test_a_cause_that_only_the_user_can_remove_ends_the_wait(cli: CliRunner, world: World) -> None:
+def test_a_cause_that_needs_the_user_ends_the_wait(cli: CliRunner, world: World) -> None:
     world.player = image_missing
     cli.timeouts = CliTimeouts(user_cause_s=0)
     assert cli.run("deploy", "web", "--image=web:9", "--city=DFW", "-y") == 20
@@ -451,10 +447,10 @@ def test_a_cause_that_only_the_user_can_remove_ends_the_wait(cli: CliRunner, wor
     assert "rollout undo" not in cli.err, "the workload has only one revision"
 
 
-def test_a_stall_is_told_once_with_cause_owner_and_next_command(
+def test_a_stall_is_reported_once_with_cause_owner_and_next_command(
     cli: CliRunner, world: World
 ) -> None:
-    world.player = nobody
+    world.player = no_controllers
     cli.timeouts = CliTimeouts(stall_s=0, reread_s=1)
     assert cli.run(*FIRST, "--timeout=2s") == 21
     (line,) = [line for line in cli.err.splitlines() if line.startswith("No progress")]
@@ -483,7 +479,7 @@ async def slow_to_stop(client: Client) -> None:
 # --- asked on a terminal
 
 
-def test_with_nothing_named_a_terminal_is_asked(cli: CliRunner, world: World) -> None:
+def test_a_missing_name_is_requested_on_a_terminal(cli: CliRunner, world: World) -> None:
     cli.is_terminal, cli.environ = True, {"NO_COLOR": "1"}
     cli.typed = "Bad_Name\nweb\nweb:1\nXYZ\ndfw,ord\n0\n2\ny\n"
     assert cli.run("deploy") == 0
@@ -496,6 +492,6 @@ def test_with_nothing_named_a_terminal_is_asked(cli: CliRunner, world: World) ->
     )
 
 
-def test_without_a_terminal_nothing_is_asked(cli: CliRunner) -> None:
+def test_without_a_terminal_nothing_is_requested(cli: CliRunner) -> None:
     assert cli.run("deploy") == 2
     assert "missing the name of a workload" in cli.err

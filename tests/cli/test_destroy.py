@@ -1,4 +1,4 @@
-"""destroy: asks, deletes that very workload, and waits until nothing of it is left."""
+"""``destroy``: confirmation, the delete request, and the wait for remaining objects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.cli.runner import CliRunner
 from tests.cli.world import (
     NAMESPACE,
     World,
-    nobody,
+    no_controllers,
     remove_parts,
     sent,
     set_status,
@@ -59,22 +59,22 @@ def left(world: World) -> list[int]:
     return counted
 
 
-def test_it_returns_when_everything_is_gone(cli: CliRunner, world: World) -> None:
+def test_destroy_returns_when_all_objects_are_deleted(cli: CliRunner, world: World) -> None:
     assert cli.run("destroy", "web", "-y") == 0
     assert cli.out == "workload/web deleted\n"
     assert cli.err.startswith("Workload web in project/default: 2 instances in DFW, ORD.\n")
     assert left(world) == [0, 0, 0]
 
 
-def test_the_delete_is_about_the_very_object_that_was_shown(cli: CliRunner, world: World) -> None:
+def test_the_delete_request_contains_the_uid_that_was_shown(cli: CliRunner, world: World) -> None:
     uid = world.do(lambda client: client.get(WORKLOAD, WEB)).metadata.uid
     cli.run("destroy", "web", "-y")
     (request,) = world.writes
     assert sent(request)["preconditions"] == {"uid": uid}
 
 
-def test_what_is_left_holds_it_up_and_is_named(cli: CliRunner, world: World) -> None:
-    world.player = nobody
+def test_remaining_objects_delay_destroy_and_are_named(cli: CliRunner, world: World) -> None:
+    world.player = no_controllers
     assert cli.run("destroy", "web", "-y", "--timeout=0s") == 21
     error, hint = cli.err.splitlines()[-2:]
     assert error == (
@@ -83,9 +83,7 @@ def test_what_is_left_holds_it_up_and_is_named(cli: CliRunner, world: World) -> 
     assert hint.endswith("Wait for it again: datumctl compute destroy web -y")
 
 
-def test_a_workload_with_a_finalizer_is_waited_for_also_the_second_time(
-    cli: CliRunner, world: World
-) -> None:
+def test_a_second_destroy_waits_for_a_finalizer(cli: CliRunner, world: World) -> None:
     world.do(lambda client: client.patch(WORKLOAD, WEB, {"metadata": {"finalizers": ["a.b/c"]}}))
     assert cli.run("destroy", "web", "-y", "--timeout=0s") == 21
     assert "remaining: 1 workload, 2 deployments, 2 instances" in cli.err
@@ -95,9 +93,7 @@ def test_a_workload_with_a_finalizer_is_waited_for_also_the_second_time(
     assert world.writes == []
 
 
-def test_a_new_workload_of_the_same_name_is_none_of_its_business(
-    cli: CliRunner, world: World
-) -> None:
+def test_destroy_ignores_a_new_workload_of_the_same_name(cli: CliRunner, world: World) -> None:
     old = world.do(lambda client: client.get_plain(WORKLOAD, WEB))
 
     async def replace(client: Client) -> None:
@@ -112,16 +108,14 @@ def test_a_new_workload_of_the_same_name_is_none_of_its_business(
     assert left(world) == [1, 0, 0]
 
 
-def test_no_wait_returns_at_once(cli: CliRunner, world: World) -> None:
-    world.player = nobody
+def test_no_wait_returns_immediately(cli: CliRunner, world: World) -> None:
+    world.player = no_controllers
     assert cli.run("destroy", "web", "-y", "--no-wait") == 0
     assert cli.out == "workload/web is being deleted\n"
     assert left(world) == [0, 2, 2]
 
 
-def test_without_a_terminal_and_without_yes_nothing_is_deleted(
-    cli: CliRunner, world: World
-) -> None:
+def test_without_a_terminal_destroy_requires_yes(cli: CliRunner, world: World) -> None:
     assert cli.run("destroy", "web") == 2
     assert left(world) == [1, 2, 2]
 
@@ -129,7 +123,7 @@ def test_without_a_terminal_and_without_yes_nothing_is_deleted(
 @pytest.mark.parametrize(
     ("answer", "code", "workloads"), [("n\n", 9, 1), ("yes\n", 9, 1), ("", 9, 1), ("web\n", 0, 0)]
 )
-def test_one_that_serves_is_only_deleted_once_its_name_is_typed(
+def test_destroying_a_serving_workload_requires_its_name(
     cli: CliRunner, world: World, answer: str, code: int, workloads: int
 ) -> None:
     cli.is_terminal, cli.typed, cli.environ = True, answer, {"NO_COLOR": "1"}
@@ -140,13 +134,15 @@ def test_one_that_serves_is_only_deleted_once_its_name_is_typed(
 
 
 @pytest.mark.parametrize(("confirmed", "code"), [("web", 0), ("wbe", 2), ("", 2)])
-def test_without_a_terminal_its_name_is_as_good_as_a_yes(
+def test_without_a_terminal_confirm_with_the_name_is_accepted(
     cli: CliRunner, confirmed: str, code: int
 ) -> None:
     assert cli.run("destroy", "web", f"--confirm={confirmed}") == code
 
 
-def test_one_that_does_not_serve_is_deleted_on_a_yes(cli: CliRunner, world: World) -> None:
+def test_destroying_a_workload_that_does_not_serve_requires_yes(
+    cli: CliRunner, world: World
+) -> None:
     async def fail(client: Client) -> None:
         await set_status(client, WORKLOAD, "web", {"readyReplicas": 0})
 
@@ -156,31 +152,31 @@ def test_one_that_does_not_serve_is_deleted_on_a_yes(cli: CliRunner, world: Worl
     assert "(DFW, ORD)? [y/N]" in cli.err
 
 
-def test_the_steps_are_events_for_machines(cli: CliRunner) -> None:
+def test_the_steps_are_json_events(cli: CliRunner) -> None:
     assert cli.run("destroy", "web", "-y", "-o", "json") == 0
-    told = [json.loads(line) for line in cli.out.splitlines()]
-    names = [event["event"] for event in told]
+    events = [json.loads(line) for line in cli.out.splitlines()]
+    names = [event["event"] for event in events]
     assert (names[:2], names[-1]) == (["plan", "applied"], "done")
     assert set(names[2:-1]) <= {"removing"}
     assert cli.err == ""
 
 
-def test_an_unknown_name_ends_in_3_with_a_guess(cli: CliRunner) -> None:
+def test_an_unknown_name_exits_3_with_a_suggestion(cli: CliRunner) -> None:
     assert cli.run("destroy", "webb", "-y") == 3
     assert "Did you mean 'web'?" in cli.err
 
 
-def test_ctrl_c_ends_in_130_and_says_how_to_wait_again(cli: CliRunner, world: World) -> None:
+def test_ctrl_c_exits_130_and_prints_how_to_wait_again(cli: CliRunner, world: World) -> None:
     async def interrupt(request: Request, _client: Client) -> None:
         if "watch" in request.query:
             signal.raise_signal(signal.SIGINT)
 
-    world.player, world.before = nobody, interrupt
+    world.player, world.before = no_controllers, interrupt
     assert cli.run("destroy", "web", "-y") == 130
     assert cli.err.endswith("Wait for it again: datumctl compute destroy web -y\n")
 
 
-def test_a_short_silence_of_the_server_is_survived(cli: CliRunner, world: World) -> None:
+def test_a_short_outage_of_the_server_is_retried(cli: CliRunner, world: World) -> None:
     silences = [True]
 
     async def silent_once(request: Request, _client: Client) -> None:
@@ -193,11 +189,11 @@ def test_a_short_silence_of_the_server_is_survived(cli: CliRunner, world: World)
     assert cli.err.count("The server does not respond, retrying: the test is silent") == 1
 
 
-def test_a_local_platform_that_does_not_answer_names_the_next_command(
+def test_an_unreachable_local_platform_is_reported_with_the_next_command(
     cli: CliRunner, world: World
 ) -> None:
     async def silent(_request: Request, _client: Client) -> None:
-        raise Unreachable("nobody there")
+        raise Unreachable("connection refused")
 
     world.before = silent
     assert cli.run("destroy", "web", "-y") == 1
@@ -207,10 +203,10 @@ def test_a_local_platform_that_does_not_answer_names_the_next_command(
     ]
     cli.environ = {"KUBECONFIG": str(write_kubeconfig(cli.home / "other"))}
     assert cli.run("destroy", "web", "-y") == 1
-    assert cli.err.startswith("error: nobody there\n")
+    assert cli.err.startswith("error: connection refused\n")
 
 
-def test_what_runs_on_a_cell_that_is_away_is_said_to_outlive_the_workload(
+def test_instances_on_an_unreachable_cell_are_reported_as_still_running(
     cli: CliRunner, world: World
 ) -> None:
     blocked = {"reason": "CellUnreachable", "replicas": 1, "message": "Cell dfw is away"}
@@ -220,10 +216,10 @@ def test_what_runs_on_a_cell_that_is_away_is_said_to_outlive_the_workload(
     assert "Cell dfw is away: its instances stop when the cell is reachable again." in cli.err
 
 
-def test_what_a_silent_cell_has_not_confirmed_is_named_beside_the_deletion(
+def test_unconfirmed_deletions_of_an_unreachable_cell_are_named(
     cli: CliRunner, world: World
 ) -> None:
-    """Seen: destroy said "deleted", and the container of a dead cell stayed."""
+    """Regression: destroy printed "deleted", but the container of a dead cell kept running."""
     uid, *_ = deployment_uids(world)
     world.do(lambda client: tell_unconfirmed(client, uid))
     assert cli.run("destroy", "web", "-y") == 0
@@ -231,9 +227,7 @@ def test_what_a_silent_cell_has_not_confirmed_is_named_beside_the_deletion(
     assert "ord" not in cli.err.splitlines()[-1]
 
 
-def test_what_is_told_of_a_silent_cell_a_moment_later_is_waited_for(
-    cli: CliRunner, world: World
-) -> None:
+def test_destroy_waits_for_the_report_of_an_unreachable_cell(cli: CliRunner, world: World) -> None:
     """Seen: the event came after the deployment was gone, and destroy had looked before."""
     blocked = {"reason": "CellUnreachable", "replicas": 1, "message": "Cell dfw is away"}
     world.do(lambda client: set_status(client, WORKLOAD, "web", {"blocked": [blocked]}))
@@ -262,12 +256,12 @@ def deployment_uids(world: World) -> list[str]:
 
 
 async def tell_unconfirmed(client: Client, uid: str) -> None:
-    """Those of other deployments are nobody's business here."""
+    """Events of other deployments are ignored."""
     for name, about, message in (
         ("e0", "another", "ord is another matter"),
         ("e1", uid, UNCONFIRMED),
     ):
-        told = Event(
+        reported = Event(
             metadata=ObjectMeta(name=name, namespace=NAMESPACE),
             involved_object=ObjectReference(
                 kind="WorkloadDeployment", namespace=NAMESPACE, uid=about
@@ -275,12 +269,10 @@ async def tell_unconfirmed(client: Client, uid: str) -> None:
             reason="DeletionUnconfirmed",
             message=message,
         )
-        await client.create(EVENT, told)
+        await client.create(EVENT, reported)
 
 
-def test_what_the_status_does_not_count_yet_is_counted_in_the_question(
-    cli: CliRunner, world: World
-) -> None:
+def test_the_prompt_counts_instances_missing_from_the_status(cli: CliRunner, world: World) -> None:
     cli.run("deploy", "fresh", "--image=web:1", "--city=DFW,ORD", "--min=2", "-y", "--no-wait")
     cli.run("destroy", "fresh", "-y", "--no-wait")
     assert "Workload fresh in project/default: 4 instances in DFW, ORD." in cli.err

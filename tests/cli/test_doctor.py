@@ -1,4 +1,4 @@
-"""doctor: every check, and one line for every workload that is not well."""
+"""``doctor``: every check, and one line for each unhealthy workload."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.cli.world import (
     NAMESPACE,
     World,
     image_missing,
-    nobody,
+    no_controllers,
     set_status,
     write_kubeconfig,
 )
@@ -32,7 +32,7 @@ def found(cli: CliRunner) -> dict[str, str]:
     return {item["check"]: item["state"] for item in json.loads(cli.out)["items"]}
 
 
-def test_everything_is_checked_and_well(cli: CliRunner) -> None:
+def test_doctor_checks_a_healthy_platform(cli: CliRunner) -> None:
     cli.run("deploy", "web", "--image=web:1", "--city=DFW", "-y")
     assert cli.run("doctor", "-o", "json") == 0
     states = found(cli)
@@ -42,7 +42,7 @@ def test_everything_is_checked_and_well(cli: CliRunner) -> None:
     assert set(states.values()) == {"ok"}
 
 
-def test_a_broken_workload_ends_in_20_with_its_cause_and_next_command(
+def test_doctor_exits_20_with_cause_and_next_command_of_a_broken_workload(
     cli: CliRunner, world: World
 ) -> None:
     world.player = image_missing
@@ -61,7 +61,7 @@ def test_a_broken_workload_ends_in_20_with_its_cause_and_next_command(
     ("since", "state", "word"),
     [("2027-01-15T07:59:00Z", "warning", "wait"), ("2027-01-15T07:00:00Z", "failed", "stalled")],
 )
-def test_what_passes_by_itself_is_broken_only_when_it_is_late(
+def test_a_transient_state_is_broken_only_after_its_deadline(
     cli: CliRunner, world: World, since: str, state: str, word: str
 ) -> None:
     cli.run("deploy", "web", "--image=web:1", "--city=DFW", "-y")
@@ -78,7 +78,7 @@ def test_what_passes_by_itself_is_broken_only_when_it_is_late(
                 client, DEPLOYMENT, deployment.metadata.name, {"conditions": [missing]}
             )
 
-    world.player = nobody
+    world.player = no_controllers
     world.do(delay)
     assert cli.run("doctor", "web", "-o", "json") == (20 if state == "failed" else 0)
     finding = json.loads(cli.out)["items"][-1]
@@ -86,19 +86,19 @@ def test_what_passes_by_itself_is_broken_only_when_it_is_late(
     assert word in finding["text"]
 
 
-def test_a_quota_that_is_used_up_is_a_warning(cli: CliRunner, world: World) -> None:
+def test_an_exhausted_quota_is_a_warning(cli: CliRunner, world: World) -> None:
     world.do(lambda client: bucket(client, INSTANCES, 3, 3))
     assert cli.run("doctor", "-o", "json") == 0
     assert found(cli)["quota"] == "warning"
 
 
-def test_a_token_that_is_refused_ends_the_examination(cli: CliRunner, tmp_path: Path) -> None:
+def test_a_refused_token_ends_the_checks(cli: CliRunner, tmp_path: Path) -> None:
     write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig", "unknown")
     assert cli.run("doctor", "-o", "json") == 20
     assert found(cli) == {"sign-in": "failed"}
 
 
-def test_an_unknown_workload_is_a_guess(cli: CliRunner) -> None:
+def test_an_unknown_workload_is_reported_with_a_suggestion(cli: CliRunner) -> None:
     cli.run("deploy", "web", "--image=web:1", "--city=DFW", "-y")
     assert cli.run("doctor", "wbe") == 3
     assert "Did you mean 'web'?" in cli.err

@@ -1,4 +1,4 @@
-"""What runs the instances is told, and an engine that does not answer is named."""
+"""The runtime of the instances is shown, and an engine that does not respond is reported."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def dead_engine(request: Request) -> Response | None:
     return None
 
 
-def test_a_doctor_finds_an_engine_that_does_not_answer(cli: CliRunner, world: World) -> None:
+def test_doctor_reports_an_engine_that_does_not_respond(cli: CliRunner, world: World) -> None:
     world.gateway = dead_engine
     assert cli.run("doctor", "-o", "json") == 20
     (finding,) = [f for f in json.loads(cli.out)["items"] if f["check"] == "driver"]
@@ -47,9 +47,7 @@ def engine_without_init(request: Request) -> Response | None:
     return Response(200, encode({"items": cells}))
 
 
-def test_a_doctor_names_the_package_that_an_engine_without_init_lacks(
-    cli: CliRunner, world: World
-) -> None:
+def test_doctor_names_the_package_that_the_engine_lacks(cli: CliRunner, world: World) -> None:
     world.gateway = engine_without_init
     assert cli.run("doctor", "-o", "json") == 0
     (finding,) = [f for f in json.loads(cli.out)["items"] if f["check"] == "driver"]
@@ -60,21 +58,23 @@ def test_a_doctor_names_the_package_that_an_engine_without_init_lacks(
     assert finding["next"] == "apt-get install catatonit"
 
 
-def test_a_platform_that_does_not_tell_is_no_failure(cli: CliRunner, world: World) -> None:
+def test_a_platform_without_driver_information_is_no_failure(cli: CliRunner, world: World) -> None:
     world.gateway = lambda _: None
     assert cli.run("doctor", "-o", "json") == 0
     (finding,) = [f for f in json.loads(cli.out)["items"] if f["check"] == "driver"]
     assert finding["state"] == "skipped"
 
 
-def test_a_plan_says_that_the_engine_does_not_answer(cli: CliRunner, world: World) -> None:
+def test_a_plan_reports_that_the_engine_does_not_respond(cli: CliRunner, world: World) -> None:
     world.gateway = dead_engine
     assert cli.run("deploy", "web", "--image=web:1", "--city=DFW", "--dry-run") == 0
     assert f"web:1: not checked: {SILENCE}" in cli.err
     assert "no gateway that can query" not in cli.err
 
 
-def test_a_plan_says_that_simulated_instances_pull_no_image(cli: CliRunner, world: World) -> None:
+def test_a_plan_reports_that_simulated_instances_pull_no_image(
+    cli: CliRunner, world: World
+) -> None:
     error = gateway_not_found(GatewayReason.INSTANCES_SIMULATED)
     world.gateway = lambda request: (
         Response(error.code, encode(to_status(error))) if request.path.endswith("/images") else None
@@ -84,7 +84,7 @@ def test_a_plan_says_that_simulated_instances_pull_no_image(cli: CliRunner, worl
     assert "metadata" not in cli.err, "none was given"
 
 
-def test_a_quoted_sentence_does_not_end_twice() -> None:
+def test_a_quoted_message_gets_no_second_period() -> None:
     away = ReportedDriver(
         "unknown", "", "", False, "it does not answer. Check the address.", ("dfw",)
     )
@@ -92,9 +92,9 @@ def test_a_quoted_sentence_does_not_end_twice() -> None:
 
 
 def test_cells_are_named_only_where_they_differ() -> None:
-    pretended = ReportedDriver("simulated", "as told", "", True, "", ("dfw",))
+    simulated = ReportedDriver("simulated", "as configured", "", True, "", ("dfw",))
     real = ReportedDriver("containers", "", "/run/e.sock", True, "podman 4.9", ("iad", "lhr"))
-    assert describe_drivers([pretended]) == ["Runtime: simulated, no process runs (as told)"]
-    assert describe_drivers([pretended, real])[1] == (
+    assert describe_drivers([simulated]) == ["Runtime: simulated, no process runs (as configured)"]
+    assert describe_drivers([simulated, real])[1] == (
         "Runtime of iad, lhr: containers of podman 4.9 at /run/e.sock"
     )

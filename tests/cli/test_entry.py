@@ -1,4 +1,4 @@
-"""The command line as a whole: help, mistakes, the plugin manifest, start-up."""
+"""The command line: help, usage errors, the plugin manifest, and start-up."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_every_verb_is_a_command_with_the_same_summary() -> None:
 
 
 @pytest.mark.parametrize("word", SUBCOMMAND_GROUPS)
-def test_a_word_that_is_another_verbs_is_found_there(cli: CliRunner, word: str) -> None:
+def test_a_command_of_another_group_is_suggested(cli: CliRunner, word: str) -> None:
     verb = next(verb for verb in VERBS if verb.name == SUBCOMMAND_GROUPS[word])
     group = importlib.import_module(verb.module).COMMAND
     assert isinstance(group, click.Group)
@@ -57,7 +57,7 @@ def test_help_lists_every_verb_without_importing_any() -> None:
         ("__main__.py", "Usage: datumctl compute "),
     ],
 )
-def test_help_shows_the_program_as_it_was_called(called: str, shown: str) -> None:
+def test_help_shows_the_program_name_that_was_used(called: str, shown: str) -> None:
     script = f"import sys; from datum_compute.cli import main; sys.argv = [{called!r}]; main()"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout.startswith(shown)
@@ -101,7 +101,7 @@ def test_the_plugin_manifest_is_one_json_object(cli: CliRunner, arguments: list[
         (["exec", "web-0", "apt-get", "-y"], "write -- before the command", "exec --help"),
     ],
 )
-def test_a_wrong_command_line_ends_in_2_with_message_and_hint(
+def test_a_wrong_command_line_exits_2_with_message_and_hint(
     cli: CliRunner, arguments: list[str], message: str, hint: str
 ) -> None:
     assert cli.run(*arguments) == 2
@@ -157,7 +157,7 @@ def test_a_secret_value_is_not_repeated_in_an_error(cli: CliRunner) -> None:
     assert "s3cret" not in cli.err
 
 
-def test_errors_are_json_where_json_was_asked_for(cli: CliRunner) -> None:
+def test_errors_are_json_with_json_output(cli: CliRunner) -> None:
     assert cli.run("status", "web", "-o", "json") == 1
     error = json.loads(cli.err)["error"]
     assert (error["code"], error["reason"]) == (1, "Error")
@@ -185,7 +185,7 @@ def test_completion_prints_a_script_for_the_executable(cli: CliRunner, shell: st
     assert "_DATUMCTL_COMPUTE_COMPLETE" in cli.out
 
 
-def test_the_script_finds_the_completions_it_asks_for() -> None:
+def test_the_completion_script_requests_existing_completions() -> None:
     script = (
         "import os, sys; from datum_compute.cli import main;"
         "os.environ.update(_DATUMCTL_COMPUTE_COMPLETE='bash_complete',"
@@ -204,12 +204,12 @@ def test_durations(text: str, seconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "m", "10x", "-5", "1.5h", "5m1h"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
         parse_duration(text)
 
 
-def test_a_reader_that_has_gone_is_no_error() -> None:
+def test_a_closed_output_pipe_is_no_error() -> None:
     script = "import sys; from datum_compute.cli import main; sys.argv += ['version']; main()"
     command = f'"{sys.executable}" -c "{script}" | true'
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)

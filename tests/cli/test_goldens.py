@@ -1,6 +1,6 @@
-"""What every command that reads prints, to the letter: formats, a terminal, a pipe, widths.
+"""The exact output of every read command: formats, terminal, pipe and widths.
 
-The files lie in ``golden/``; ``python -m tests.cli.golden`` writes them anew, for a reader of the
+The files lie in ``golden/``; ``python -m tests.cli.golden`` rewrites them, for a reader of the
 difference to judge.
 """
 
@@ -19,7 +19,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_output_is_as_it_was(case: Case, home: Path) -> None:
+def test_the_output_equals_the_golden_file(case: Case, home: Path) -> None:
     expected = (GOLDEN / f"{case.name}.txt").read_text()
     assert render(golden_runner(home), case) == expected, "python -m tests.cli.golden"
 
@@ -31,5 +31,5 @@ def test_no_line_of_a_table_is_wider_than_the_terminal(case: Case) -> None:
     assert all(len(line) <= case.columns for line in tables.splitlines()), case
 
 
-def test_every_file_belongs_to_a_case() -> None:
+def test_every_golden_file_belongs_to_a_case() -> None:
     assert {file.stem for file in GOLDEN.iterdir()} == {case.name for case in CASES}

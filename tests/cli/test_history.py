@@ -1,4 +1,4 @@
-"""rollout history, show, diff and undo, with the platform's own recorder playing its part."""
+"""``rollout history``, ``show``, ``diff`` and ``undo``, with the controller that records them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def replicas(world: World) -> int:
     return found
 
 
-def test_history_names_every_change_the_newest_first(cli: CliRunner) -> None:
+def test_history_lists_changes_newest_first(cli: CliRunner) -> None:
     assert cli.run("rollout", "history", "web") == 0
     heading, newest, middle, first = cli.out.splitlines()
     assert heading.split() == ["REV", "WHEN", "IMAGE", "CHANGES", "BY", "STATUS"]
@@ -83,7 +83,7 @@ def test_history_names_every_change_the_newest_first(cli: CliRunner) -> None:
     assert "hunter" not in cli.out
 
 
-def test_history_for_machines(cli: CliRunner) -> None:
+def test_history_as_json(cli: CliRunner) -> None:
     assert cli.run("rollout", "history", "web", "-o", "json") == 0
     items = json.loads(cli.out)["items"]
     assert [(item["revision"], item["active"]) for item in items] == [
@@ -93,7 +93,7 @@ def test_history_for_machines(cli: CliRunner) -> None:
     ]
 
 
-def test_one_revision_can_be_seen_whole(cli: CliRunner) -> None:
+def test_one_revision_is_shown_completely(cli: CliRunner) -> None:
     assert cli.run("rollout", "show", "web", "1") == 0
     shown = yaml.safe_load(cli.out)
     containers = shown["template"]["spec"]["runtime"]["sandbox"]["containers"]
@@ -112,7 +112,7 @@ def test_a_difference_exits_with_one_and_hides_values(cli: CliRunner) -> None:
     assert (cli.out, cli.err) == ("", "No difference.\n")
 
 
-def test_the_way_back_to_all_of_a_revision_is_told_as_such(cli: CliRunner) -> None:
+def test_a_full_restore_of_a_revision_is_recorded_in_history(cli: CliRunner) -> None:
     assert cli.run("scale", "web", "--min=1") == 0
     assert cli.run("rollout", "undo", "web", "--to-revision=1", "-y") == 0
     assert cli.run("rollout", "web") == 0
@@ -121,12 +121,12 @@ def test_the_way_back_to_all_of_a_revision_is_told_as_such(cli: CliRunner) -> No
     assert cli.run("rollout", "diff", "web", "1") == 0
 
 
-def test_a_difference_without_revisions_is_the_last_change(cli: CliRunner) -> None:
+def test_diff_without_revisions_shows_the_last_change(cli: CliRunner) -> None:
     assert cli.run("rollout", "diff", "web") == 1
     assert cli.out.splitlines() == ["placements[default].scaleSettings.minReplicas: 1 -> 3"]
 
 
-def test_undo_goes_back_and_keeps_the_scale(cli: CliRunner, world: World) -> None:
+def test_undo_restores_the_template_and_keeps_the_scale(cli: CliRunner, world: World) -> None:
     assert cli.run("rollout", "undo", "web", "--to-revision=1") == 0
     assert (image(world), replicas(world)) == ("web:1", 3)
     assert "To undo this: datumctl compute rollout undo web --to-revision=3" in cli.err
@@ -146,7 +146,7 @@ def test_undo_goes_back_and_keeps_the_scale(cli: CliRunner, world: World) -> Non
     ("only", "after"),
     [("image", ("web:1", 3)), ("template", ("web:1", 3)), ("scale", ("web:2", 1))],
 )
-def test_undo_of_a_part_leaves_the_rest(
+def test_undo_of_one_part_keeps_the_rest(
     cli: CliRunner, world: World, only: str, after: tuple[str, int]
 ) -> None:
     env = spec(world)["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["env"]
@@ -156,23 +156,19 @@ def test_undo_of_a_part_leaves_the_rest(
     assert (now == env) == (only != "template")
 
 
-def test_undo_after_a_scale_goes_back_to_the_last_other_template(
-    cli: CliRunner, world: World
-) -> None:
+def test_undo_after_a_scale_restores_the_last_other_template(cli: CliRunner, world: World) -> None:
     """Seen: "Restoring revision 2", which is the same template, and nothing changed."""
     assert cli.run("rollout", "undo", "web") == 0
     assert "Restoring revision 1." in cli.err
     assert (image(world), replicas(world)) == ("web:1", 3)
 
 
-def test_the_undo_of_a_scale_is_asked_for(cli: CliRunner, world: World) -> None:
+def test_undo_of_a_scale_requires_a_flag(cli: CliRunner, world: World) -> None:
     assert cli.run("rollout", "undo", "web", "--only=scale") == 0
     assert (image(world), replicas(world)) == ("web:2", 1)
 
 
-def test_where_only_the_scale_was_changed_there_is_nothing_to_undo(
-    cli: CliRunner, world: World
-) -> None:
+def test_undo_without_a_template_change_is_an_error(cli: CliRunner, world: World) -> None:
     assert cli.run("deploy", "api", "--image=a", "--city=DFW", "-y") == 0
     assert cli.run("scale", "api", "--min=2") == 0
     assert cli.run("rollout", "api") == 0
@@ -182,12 +178,12 @@ def test_where_only_the_scale_was_changed_there_is_nothing_to_undo(
     assert world.writes == []
 
 
-def test_undo_to_what_it_is_writes_nothing(cli: CliRunner, world: World) -> None:
+def test_undo_to_the_current_revision_writes_nothing(cli: CliRunner, world: World) -> None:
     assert cli.run("rollout", "undo", "web", "--to-revision=3") == 0
     assert world.writes == []
 
 
-def test_without_an_earlier_one_there_is_nothing_to_undo(cli: CliRunner, world: World) -> None:
+def test_undo_without_an_earlier_revision_is_an_error(cli: CliRunner, world: World) -> None:
     assert cli.run("deploy", "api", "--image=a", "--city=DFW", "-y") == 0
     assert cli.run("rollout", "api") == 0
     world.writes.clear()

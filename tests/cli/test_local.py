@@ -70,7 +70,7 @@ def other_process() -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
 
-async def test_it_is_ready_when_start_returns_and_gone_when_stop_returns(state_dir: Path) -> None:
+async def test_the_server_is_ready_after_start_and_gone_after_stop(state_dir: Path) -> None:
     running = await start_detached(standin("good", state_dir), state_dir)
     assert find_running(state_dir) == running
     assert await is_ready(state_dir, running)
@@ -96,7 +96,7 @@ async def test_the_server_inherits_neither_terminal_nor_files(state_dir: Path) -
     assert "leader: True" in lines
 
 
-async def test_state_and_log_are_for_their_owner_only(state_dir: Path) -> None:
+async def test_state_and_log_are_readable_only_by_their_owner(state_dir: Path) -> None:
     running = await start_detached(standin("good", state_dir), state_dir)
     await stop(state_dir)
     reap(running)
@@ -104,7 +104,7 @@ async def test_state_and_log_are_for_their_owner_only(state_dir: Path) -> None:
     assert mode_of(state_dir / "server.log") == 0o600
 
 
-async def test_a_server_that_dies_is_reported_with_the_end_of_its_log(state_dir: Path) -> None:
+async def test_a_server_that_exits_is_reported_with_its_last_log_lines(state_dir: Path) -> None:
     with pytest.raises(OtherError) as caught:
         await start_detached(standin("dies", state_dir), state_dir)
     assert caught.value.exit_code == 1
@@ -112,7 +112,7 @@ async def test_a_server_that_dies_is_reported_with_the_end_of_its_log(state_dir:
     assert "cannot go on" in caught.value.hint
 
 
-async def test_the_log_of_the_last_run_is_kept_apart(state_dir: Path) -> None:
+async def test_the_log_of_the_previous_run_is_kept_in_another_file(state_dir: Path) -> None:
     (state_dir / "server.log").write_text("an older story\n")
     with pytest.raises(OtherError) as caught:
         await start_detached(standin("dies", state_dir), state_dir)
@@ -126,7 +126,7 @@ async def test_a_server_that_never_gets_ready_is_stopped(state_dir: Path) -> Non
     assert caught.value.exit_code == 21
 
 
-async def test_an_announcement_of_an_earlier_run_is_not_taken_for_ours(state_dir: Path) -> None:
+async def test_a_server_file_of_an_earlier_run_is_ignored(state_dir: Path) -> None:
     with other_process() as other:
         announcement = {"pid": other.pid, "port": 1}
         (state_dir / "server.json").write_text(json.dumps(announcement))
@@ -137,7 +137,7 @@ async def test_an_announcement_of_an_earlier_run_is_not_taken_for_ours(state_dir
         other.kill()
 
 
-async def test_a_server_that_ignores_the_polite_signal_is_killed(state_dir: Path) -> None:
+async def test_a_server_that_ignores_sigterm_is_killed(state_dir: Path) -> None:
     running = await start_detached(standin("stubborn", state_dir), state_dir)
     assert await stop(state_dir, grace_s=0.1) == running
     assert os.WTERMSIG(reap(running)) == 9
@@ -153,7 +153,7 @@ async def test_a_reused_pid_is_never_signalled(state_dir: Path) -> None:
         other.kill()
 
 
-async def test_another_platform_is_not_ours(state_dir: Path) -> None:
+async def test_the_process_of_another_platform_is_not_used(state_dir: Path) -> None:
     running = await start_detached(standin("good", state_dir), state_dir)
     elsewhere = state_dir.parent / "stat"
     elsewhere.mkdir()
@@ -164,7 +164,7 @@ async def test_another_platform_is_not_ours(state_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "x", "port": 1}', '{"pid": 1}'])
-def test_a_broken_announcement_is_none(tmp_path: Path, text: str) -> None:
+def test_a_damaged_server_file_is_ignored(tmp_path: Path, text: str) -> None:
     (tmp_path / "server.json").write_text(text)
     assert find_running(tmp_path) is None
 
@@ -189,7 +189,7 @@ def test_cells_are_passed_on_only_when_chosen(tmp_path: Path) -> None:
 # --- the files
 
 
-def test_the_log_is_read_line_by_line_once_each(tmp_path: Path) -> None:
+def test_each_log_line_is_read_once(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     reader = LogFileReader(log)
     assert reader.added() == []
@@ -224,7 +224,7 @@ def test_reset_deletes_what_the_platform_wrote_and_nothing_else(
     assert "There is no platform" in cli.out
 
 
-def test_reset_asks_first(cli: CliRunner, state_dir: Path) -> None:
+def test_reset_requires_confirmation(cli: CliRunner, state_dir: Path) -> None:
     (state_dir / "store.db").touch()
     assert cli.run("local", "reset", f"--state-dir={state_dir}") == 2
     assert "Pass -y" in cli.err
@@ -252,7 +252,7 @@ def test_logs_shows_the_end_of_the_log(cli: CliRunner, state_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("cells", ["dfw,,iad", "-x", "a b", "dfw,DFW", "x/y"])
-def test_up_refuses_cells_that_cannot_be(cli: CliRunner, state_dir: Path, cells: str) -> None:
+def test_up_refuses_invalid_cells(cli: CliRunner, state_dir: Path, cells: str) -> None:
     assert cli.run("local", "up", f"--cells={cells}", f"--state-dir={state_dir}") == 2
     assert "cell" in cli.err
     assert not find_running(state_dir)
@@ -267,7 +267,9 @@ def test_down_is_idempotent(cli: CliRunner, state_dir: Path) -> None:
     assert cli.out == f"The platform in {state_dir} is not running.\n"
 
 
-def test_status_of_none_exits_3_and_says_how_to_start(cli: CliRunner, state_dir: Path) -> None:
+def test_status_without_a_platform_exits_3_and_prints_how_to_start(
+    cli: CliRunner, state_dir: Path
+) -> None:
     assert cli.run("local", "status", f"--state-dir={state_dir}") == 3
     assert f"Start it: datumctl compute local up --detach --state-dir={state_dir}" in cli.err
     cli.environ = {"DATUM_STATE_DIR": str(state_dir)}
@@ -298,7 +300,9 @@ def test_a_running_platform_is_found_used_and_stopped(cli: CliRunner, state_dir:
     reap(running)
 
 
-def test_a_state_directory_that_cannot_be_made_is_an_error(cli: CliRunner, tmp_path: Path) -> None:
+def test_a_state_directory_that_cannot_be_created_is_an_error(
+    cli: CliRunner, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     assert cli.run("local", "up", "--detach", f"--state-dir={tmp_path}/file/x") == 1
     assert "cannot be used" in cli.err

@@ -1,4 +1,4 @@
-"""``local backup`` and ``local restore`` of a platform that is down, and what they refuse."""
+"""``local backup`` and ``local restore`` of a stopped platform, and their errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_platform_that_is_down_is_backed_up_and_restored(cli: CliRunner, state
     assert "secret" not in cli.out + cli.err
 
 
-def test_a_platform_is_not_replaced_without_a_yes(cli: CliRunner, state: Path) -> None:
+def test_a_platform_is_not_replaced_without_confirmation(cli: CliRunner, state: Path) -> None:
     write_archive(cli.home / "a.backup", archive_of("api"))
     before = planes_in(state)
     assert cli.run("local", "restore", "a.backup", f"--state-dir={state}") == 2
@@ -48,19 +48,19 @@ def test_a_platform_is_not_replaced_without_a_yes(cli: CliRunner, state: Path) -
     assert "before-restore-" in cli.err
 
 
-def test_a_backup_is_not_replaced_without_a_yes(cli: CliRunner, state: Path) -> None:
+def test_a_backup_is_not_replaced_without_confirmation(cli: CliRunner, state: Path) -> None:
     (cli.home / "a.backup").write_text("mine")
     assert cli.run("local", "backup", "a.backup", f"--state-dir={state}") == 2
     assert (cli.home / "a.backup").read_text() == "mine"
     assert cli.run("local", "backup", "a.backup", f"--state-dir={state}", "-y") == 0
 
 
-def test_where_there_is_no_platform_there_is_nothing_to_back_up(cli: CliRunner) -> None:
+def test_a_backup_without_a_platform_is_an_error(cli: CliRunner) -> None:
     assert cli.run("local", "backup", "a.backup", f"--state-dir={cli.home}/none") == 3
     assert not (cli.home / "a.backup").exists()
 
 
-def test_a_file_that_is_missing_or_no_backup_changes_nothing(cli: CliRunner, state: Path) -> None:
+def test_restoring_a_missing_or_invalid_file_changes_nothing(cli: CliRunner, state: Path) -> None:
     before = planes_in(state)
     (cli.home / "text").write_text("text")
     assert cli.run("local", "restore", "none", f"--state-dir={state}", "-y") == 3
@@ -69,7 +69,7 @@ def test_a_file_that_is_missing_or_no_backup_changes_nothing(cli: CliRunner, sta
     assert planes_in(state) == before
 
 
-def test_a_damaged_file_beside_the_store_is_named_before_anything_is_replaced(
+def test_a_damaged_file_is_reported_before_a_restore_replaces_anything(
     cli: CliRunner, state: Path
 ) -> None:
     before, whole = planes_in(state), archive_of("api")
@@ -86,9 +86,7 @@ def test_a_damaged_file_beside_the_store_is_named_before_anything_is_replaced(
 
 
 @pytest.mark.parametrize("verb", ["backup", "restore"])
-def test_a_file_without_a_name_is_said_to_be_missing(
-    cli: CliRunner, state: Path, verb: str
-) -> None:
+def test_a_missing_file_argument_is_reported(cli: CliRunner, state: Path, verb: str) -> None:
     assert cli.run("local", verb, "", f"--state-dir={state}") == 2
     assert "FILE is empty" in cli.err
 
@@ -105,7 +103,7 @@ def test_a_directory_in_use_is_neither_backed_up_offline_nor_restored(
     assert not (cli.home / "b.backup").exists()
 
 
-def test_reset_removes_what_restores_have_set_aside(cli: CliRunner, state: Path) -> None:
+def test_reset_removes_directories_left_by_restores(cli: CliRunner, state: Path) -> None:
     write_archive(cli.home / "a.backup", archive_of("api"))
     assert cli.run("local", "restore", "a.backup", f"--state-dir={state}", "-y") == 0
     assert cli.run("local", "reset", f"--state-dir={state}", "-y") == 0

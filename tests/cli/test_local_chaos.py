@@ -42,7 +42,7 @@ def chaos(cli: CliRunner, state: Path, *words: str) -> int:
     return cli.run("local", "chaos", *words, f"--state-dir={state}")
 
 
-def test_each_fault_is_written_for_the_platform_to_read(tmp_path: Path, running: Path) -> None:
+def test_each_fault_is_written_to_the_fault_file(tmp_path: Path, running: Path) -> None:
     cli = CliRunner(tmp_path)
     assert chaos(cli, running, "cut", "dfw") == 0
     assert "chaos heal dfw" in cli.err
@@ -59,7 +59,7 @@ def test_each_fault_is_written_for_the_platform_to_read(tmp_path: Path, running:
     assert "hub: slower by 0.3 s, for 60 s more" in cli.out
 
 
-def test_one_is_healed_or_all(tmp_path: Path, running: Path) -> None:
+def test_heal_removes_one_fault_or_all(tmp_path: Path, running: Path) -> None:
     cli = CliRunner(tmp_path)
     for target in ("dfw", "hub"):
         chaos(cli, running, "cut", target)
@@ -70,9 +70,7 @@ def test_one_is_healed_or_all(tmp_path: Path, running: Path) -> None:
     assert cli.out == "Healed: hub.\n"
 
 
-def test_a_target_that_is_not_there_is_refused_with_those_that_are(
-    tmp_path: Path, running: Path
-) -> None:
+def test_an_unknown_target_is_refused_with_the_known_ones(tmp_path: Path, running: Path) -> None:
     cli = CliRunner(tmp_path)
     assert chaos(cli, running, "cut", "ams") == 2
     assert "hub, dfw, iad" in cli.err
@@ -80,21 +78,21 @@ def test_a_target_that_is_not_there_is_refused_with_those_that_are(
     assert not (running / FILE).exists()
 
 
-def test_without_a_platform_there_is_nothing_to_break(tmp_path: Path, state: Path) -> None:
+def test_chaos_without_a_platform_is_an_error(tmp_path: Path, state: Path) -> None:
     cli = CliRunner(tmp_path)
     assert chaos(cli, state, "cut", "dfw") == 3
     assert "is not running" in cli.err
     assert not (state / FILE).exists()
 
 
-def test_status_says_what_does_not_answer(tmp_path: Path, running: Path) -> None:
+def test_status_reports_planes_that_do_not_respond(tmp_path: Path, running: Path) -> None:
     cli = CliRunner(tmp_path)
     assert cli.run("local", "status", f"--state-dir={running}", "-o", "json") == 0
-    told = json.loads(cli.out)
-    assert (told["running"], told["ready"], told["planes"]) == (True, False, [])
+    status = json.loads(cli.out)
+    assert (status["running"], status["ready"], status["planes"]) == (True, False, [])
 
 
-def test_a_cell_with_a_process_of_its_own_is_stopped_and_goes_on(
+def test_a_cell_in_a_separate_process_is_suspended_and_resumed(
     tmp_path: Path, running: Path
 ) -> None:
     cli, cell = CliRunner(tmp_path), running / "cells" / "dfw"

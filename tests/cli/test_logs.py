@@ -1,4 +1,4 @@
-"""Logs of several instances, of which some or all cannot be read."""
+"""Logs of several instances; some or all cannot be read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def gateway(answer: Callable[[str], Response]) -> Callable[[Request], Response |
     return asked
 
 
-def test_logs_that_cannot_be_read_of_any_instance_fail(cli: CliRunner, world: World) -> None:
+def test_logs_fail_if_no_instance_can_be_read(cli: CliRunner, world: World) -> None:
     assert cli.run(*DEPLOY) == 0
     world.gateway = gateway(lambda name: refused(ServiceUnavailable(f"{name} is out of reach")))
     assert cli.run("logs", "web") == 1
@@ -39,7 +39,7 @@ def test_logs_that_cannot_be_read_of_any_instance_fail(cli: CliRunner, world: Wo
     assert "cannot read the log of any of the 2 instances of 'web'" in cli.err
 
 
-def test_logs_of_some_are_shown_with_a_warning_of_the_others(cli: CliRunner, world: World) -> None:
+def test_logs_of_readable_instances_are_shown_with_a_warning(cli: CliRunner, world: World) -> None:
     assert cli.run(*DEPLOY) == 0
     seen: list[str] = []
 
@@ -54,13 +54,11 @@ def test_logs_of_some_are_shown_with_a_warning_of_the_others(cli: CliRunner, wor
     assert f"Warning: {seen[1]} is away" in cli.err
 
 
-def test_logs_of_an_instance_that_never_was_are_not_empty_but_missing(
-    cli: CliRunner, world: World
-) -> None:
+def test_logs_of_an_unknown_instance_are_an_error(cli: CliRunner, world: World) -> None:
     assert cli.run(*DEPLOY) == 0
     world.gateway = gateway(
         lambda _: refused(gateway_not_found(GatewayReason.INSTANCE_NOT_RUNNING))
     )
-    assert cli.run("logs", "web", "--instance=web-nobody-0") == 3
-    assert "there is no log of instance 'web-nobody-0'" in cli.err
-    assert cli.run("logs", "web") == 0, "instances that do not run yet have said nothing"
+    assert cli.run("logs", "web", "--instance=web-missing-0") == 3
+    assert "there is no log of instance 'web-missing-0'" in cli.err
+    assert cli.run("logs", "web") == 0, "instances that do not run yet have no logs"

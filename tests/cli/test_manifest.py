@@ -1,4 +1,4 @@
-"""Workloads from files: strict, with guesses; and from flags: only what they name."""
+"""Workloads from files and flags: strict validation, suggestions, and minimal changes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_yaml_and_json_say_the_same() -> None:
     assert parse(yaml.safe_dump(document())) == parse(json.dumps(document()))
 
 
-def test_what_was_read_from_the_server_can_be_given_back() -> None:
+def test_an_object_read_from_the_server_can_be_deployed() -> None:
     metadata = {**document()["metadata"], "uid": "u", "resourceVersion": "7", "generation": 3}
     live = document(metadata=metadata, status={"replicas": 4})
     assert parse(live) == parse(document())
@@ -61,14 +61,14 @@ def test_what_was_read_from_the_server_can_be_given_back() -> None:
         (document(metadata={"name": "web", "lables": {}}), "unknown field, did you mean labels?"),
     ],
 )
-def test_what_is_no_workload_is_refused_with_the_place(text: Any, expected: str) -> None:
+def test_an_invalid_workload_is_refused_with_the_position(text: Any, expected: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse(text)
     assert expected in caught.value.message
     assert "web.yaml" in caught.value.message
 
 
-def test_an_unknown_field_is_an_error_with_a_guess() -> None:
+def test_an_unknown_field_is_an_error_with_a_suggestion() -> None:
     spec = workload_spec("DFW")
     spec["placements"][0]["cityCode"] = ["DFW"]
     with pytest.raises(UsageError) as caught:
@@ -78,7 +78,7 @@ def test_an_unknown_field_is_an_error_with_a_guess() -> None:
     )
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     spec = workload_spec("DFW", minimum=0)
     spec["extra"] = 1
     with pytest.raises(UsageError) as caught:
@@ -149,12 +149,12 @@ def test_variables_are_added_and_changed_by_name() -> None:
     assert container["newer"] == "field"
 
 
-def test_saying_what_is_changes_nothing() -> None:
+def test_flags_equal_to_the_current_state_change_nothing() -> None:
     assert edited(LIVE, image="web:1", cities=("DFW",), minimum=2, env=(("A", "1"),)) == LIVE
     assert edited(LIVE) == LIVE
 
 
-def test_an_edit_leaves_the_object_it_was_given_alone() -> None:
+def test_an_edit_does_not_change_its_argument() -> None:
     before = json.dumps(LIVE)
     edited(LIVE, image="web:2", minimum=9)
     assert json.dumps(LIVE) == before
@@ -180,7 +180,7 @@ def test_a_new_workload_is_valid() -> None:
 @pytest.mark.parametrize(
     ("flags", "what"), [({"image": "x"}, "container named 'app'"), ({"minimum": 2}, "placement")]
 )
-def test_flags_refuse_a_workload_that_has_not_what_they_speak_about(
+def test_flags_are_refused_for_a_workload_without_the_field(
     flags: dict[str, Any], what: str
 ) -> None:
     foreign = json.loads(json.dumps(LIVE).replace('"app"', '"main"').replace('"default"', '"x"'))
@@ -211,7 +211,7 @@ def test_anchors_aliases_and_merge_keys_are_read() -> None:
     assert manifest["metadata"]["annotations"] == {"tier": "front"}
 
 
-def test_the_place_of_a_key_with_dots_is_found() -> None:
+def test_the_position_of_a_key_with_dots_is_found() -> None:
     text = yaml.safe_dump(document()).replace("tier: front", "a.b/c: x\n    a: {b: 1}")
     with pytest.raises(UsageError, match=r"web.yaml:\d+:3: metadata.labels must map"):
         parse(text)
@@ -248,7 +248,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_text_that_takes_too_much_work_is_refused(
+def test_a_document_that_is_too_expensive_to_parse_is_refused(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(yamldocuments, "_LIMITS", replace(yamldocuments._LIMITS, values_max=5000))

@@ -1,4 +1,4 @@
-"""What moves to another platform, and when an object there counts as the same."""
+"""Export to another platform: the exported fields, and the comparison of existing objects."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FOUND: dict[str, Any] = {
 }
 
 
-def test_only_what_people_wrote_goes_along() -> None:
+def test_export_contains_only_fields_set_by_users() -> None:
     assert without_server_fields(CONFIG_MAP, FOUND) == {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -48,7 +48,7 @@ def test_only_what_people_wrote_goes_along() -> None:
     }
 
 
-def test_a_copy_never_shows_what_is_in_it() -> None:
+def test_export_never_prints_secret_values() -> None:
     copy = Copy(CONFIG_MAP, without_server_fields(CONFIG_MAP, FOUND))
     assert "fast" not in f"{copy} {copy!r}"
 
@@ -73,7 +73,7 @@ _LABELLED = {"metadata": {"labels": {"a": "1"}}}
         ),
     ],
 )
-def test_the_server_may_add_to_what_is_wanted_but_not_to_data(
+def test_defaults_of_the_server_are_no_difference_except_in_data(
     found: dict[str, Any], wanted: dict[str, Any], same: bool
 ) -> None:
     assert contains_fields(found, wanted) is same

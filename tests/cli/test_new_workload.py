@@ -1,4 +1,4 @@
-"""The plan of a new workload has everything that its manifest sets, and no secret."""
+"""The plan of a new workload contains all fields of its manifest, and no secret."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ spec:
 """
 
 
-def test_everything_that_is_set_is_shown(cli: CliRunner) -> None:
+def test_all_set_fields_are_shown(cli: CliRunner) -> None:
     (cli.home / "web.yaml").write_text(MANIFEST)
     assert cli.run("deploy", "-f", "web.yaml", "--dry-run") == 0, cli.err
     lines = {line.strip(" +") for line in (cli.err + cli.out).splitlines()}
@@ -53,4 +53,4 @@ def test_everything_that_is_set_is_shown(cli: CliRunner) -> None:
         "networkInterfaces[0].network.name: default",
     } <= lines
     assert "hush" not in cli.err + cli.out
-    assert "periodSeconds" not in cli.err + cli.out, "a default says nothing"
+    assert "periodSeconds" not in cli.err + cli.out, "defaults are not shown"

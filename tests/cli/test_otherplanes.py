@@ -1,4 +1,4 @@
-"""explain, for those whose kubeconfig also leads to the hub and the cells."""
+"""``explain`` with access to the hub and the cells."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def links(cli: CliRunner) -> list[JsonObject]:
     return found
 
 
-def test_the_machine_on_the_cell_has_the_last_word(cli: CliRunner, world: World) -> None:
+def test_the_cause_on_the_cell_has_precedence(cli: CliRunner, world: World) -> None:
     copy = the_instance(world)
     name = copy.metadata.name
 
@@ -78,19 +78,23 @@ def test_the_machine_on_the_cell_has_the_last_word(cli: CliRunner, world: World)
         spec = {"instanceType": "d1", "templateHash": "x", "containers": containers}
         machine = {"metadata": metadata, "spec": spec}
         await client.create(SERVER, from_json(machine, Server))
-        said = {"phase": "Failed", "reason": "ImageUnavailable", "message": "registry says 404"}
-        await set_status(client, SERVER, name, said)
+        value = {
+            "phase": "Failed",
+            "reason": "ImageUnavailable",
+            "message": "registry returned 404",
+        }
+        await set_status(client, SERVER, name, value)
 
     world.do(create, DFW)
     found = links(cli)
     assert found[0]["plane"] == "project/default"
     assert (found[-1]["plane"], found[-1]["kind"]) == ("cell/dfw", "Server")
-    assert found[-1]["message"] == "registry says 404"
+    assert found[-1]["message"] == "registry returned 404"
     assert cli.run("explain", "web") == 0
-    assert "registry says 404 [cell/dfw]" in cli.out
+    assert "registry returned 404 [cell/dfw]" in cli.out
 
 
-def test_the_hub_says_why_a_cell_is_silent(cli: CliRunner, world: World) -> None:
+def test_the_hub_explains_an_unreachable_cell(cli: CliRunner, world: World) -> None:
     silent = condition(
         "Ready", "Unknown", "CellUnreachable", "Cell dfw does not respond", since=SINCE
     )
@@ -99,9 +103,9 @@ def test_the_hub_says_why_a_cell_is_silent(cli: CliRunner, world: World) -> None
 
     async def create(client: Client) -> None:
         await client.create(CLUSTER, from_json({"metadata": {"name": "dfw"}, "spec": {}}, Cluster))
-        said = condition("Ready", "False", "ClusterNotReachable", "connection refused")
+        value = condition("Ready", "False", "ClusterNotReachable", "connection refused")
         version = (await client.get(CLUSTER, Ref("", "dfw"))).metadata.resource_version
-        status = {"conditions": [said]}
+        status = {"conditions": [value]}
         await client.patch_status(CLUSTER, Ref("", "dfw"), status, version=version)
 
     world.do(create, HUB)
@@ -126,17 +130,17 @@ def test_the_hub_says_why_a_cell_is_silent(cli: CliRunner, world: World) -> None
     assert heading in cli.out
 
 
-def test_commands_lead_to_the_plane_where_they_are_of_use() -> None:
+def test_printed_commands_use_the_plane_of_the_cause() -> None:
     """Seen: the user was sent to look for a Secret in a namespace of the cell."""
     copy, there = an_instance(0), an_instance(0)
     metadata = msgspec.structs.replace(there.metadata, namespace="ns-1")
     there = msgspec.structs.replace(there, metadata=metadata)
     commands = {}
     for reason in ("SourceNotFound", "ProgrammingInProgress"):
-        said = from_json(condition("Ready", "False", reason, "why"), Condition)
-        status = msgspec.structs.replace(there.status, conditions=[said])
-        told = explain_instance(msgspec.structs.replace(there, status=status)).cause
-        commands[reason] = as_seen_from(copy, DFW, told).command
+        value = from_json(condition("Ready", "False", reason, "why"), Condition)
+        status = msgspec.structs.replace(there.status, conditions=[value])
+        cause = explain_instance(msgspec.structs.replace(there, status=status)).cause
+        commands[reason] = as_seen_from(copy, DFW, cause).command
     name = copy.metadata.name
     assert commands == {
         "SourceNotFound": "kubectl get configmaps,secrets --namespace=default",
@@ -145,6 +149,8 @@ def test_commands_lead_to_the_plane_where_they_are_of_use() -> None:
     }
 
 
-def test_without_a_way_there_the_project_alone_explains(cli: CliRunner, tmp_path: Path) -> None:
+def test_without_access_to_other_planes_the_project_explains(
+    cli: CliRunner, tmp_path: Path
+) -> None:
     write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig")
     assert {link["plane"] for link in links(cli)} == {"project/default"}

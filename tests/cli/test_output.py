@@ -1,4 +1,4 @@
-"""What reaches the terminal: ages, tables, nothing that the terminal would obey."""
+"""Text for terminals: ages, tables, and no control characters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.cli.runner import CliRunner, Terminal
         (400 * 86400, "400d"),
     ],
 )
-def test_ages_have_one_unit(seconds: float, age: str) -> None:
+def test_ages_are_shown_in_one_unit(seconds: float, age: str) -> None:
     assert render_age(seconds) == age
 
 
@@ -53,7 +53,7 @@ def test_columns_are_aligned_and_lines_have_no_trailing_blanks() -> None:
 NASTY = "\x1b[31mred\x1b]0;title\x07\x9b2J\u202ereversed\x7f\r"
 
 
-def test_control_characters_are_taken_out_and_line_breaks_stay() -> None:
+def test_control_characters_are_removed_and_line_breaks_kept() -> None:
     assert strip_controls(NASTY) == "[31mred]0;title2Jreversed"
     assert strip_controls("a\nb\tc") == "a\nb c"
 
@@ -62,14 +62,14 @@ def test_a_cell_stays_on_one_line() -> None:
     assert render_table(("A",), [("one\ntwo\x1b",)]) == "A\none two"
 
 
-def test_json_keeps_the_value_and_escapes_what_a_terminal_obeys() -> None:
+def test_json_keeps_values_and_escapes_control_characters() -> None:
     text = render_json({"message": NASTY})
     assert text.isascii()
     assert text.replace("\n", "").isprintable()
     assert json.loads(text) == {"message": NASTY}
 
 
-def test_yaml_keeps_the_value_and_escapes_what_a_terminal_obeys() -> None:
+def test_yaml_keeps_values_and_escapes_control_characters() -> None:
     stdout = io.StringIO()
     Output(stdout, io.StringIO()).yaml({"message": NASTY})
     assert stdout.getvalue().replace("\n", "").isprintable()
@@ -85,7 +85,7 @@ def test_yaml_keeps_the_value_and_escapes_what_a_terminal_obeys() -> None:
         (False, {}, False),
     ],
 )
-def test_color_needs_a_terminal_and_no_objection(
+def test_color_requires_a_terminal_and_no_no_color(
     cli: CliRunner, is_terminal: bool, environ: dict[str, str], is_colored: bool
 ) -> None:
     cli.environ = environ

@@ -1,5 +1,4 @@
-"""What machines read is what is documented; every command explains itself with examples that work;
-every command line that we ever print is one that we take."""
+"""JSON output equals its documentation, and the parser accepts all printed commands."""
 
 from __future__ import annotations
 
@@ -72,7 +71,7 @@ def test_exit_codes_are_the_published_ones() -> None:
     assert sorted(codes) == [1, 2, 3, 4, 5, 6, 9, 10, 11, 12, 13, 20, 21, 130]
 
 
-def test_an_error_for_machines_has_all_its_fields() -> None:
+def test_a_json_error_has_all_its_fields() -> None:
     assert sorted(error_document(UsageError("no"))["error"]) == sorted(
         ("code", "reason", "message", "field", "hint", "retryable", "requestId")
     )
@@ -99,7 +98,7 @@ def commands() -> dict[str, click.Command]:
 
 
 @pytest.mark.parametrize("name", sorted(commands()))
-def test_every_command_has_examples_that_our_own_parser_takes(name: str) -> None:
+def test_every_command_has_examples_that_the_parser_accepts(name: str) -> None:
     text = commands()[name].help or ""
     examples = re.findall(r"^\s+(datumctl compute .*)$", text, re.MULTILINE)
     assert examples, f"{name} has no example in its help"
@@ -109,7 +108,7 @@ def test_every_command_has_examples_that_our_own_parser_takes(name: str) -> None
         check_advice(line.partition(" > ")[0], "datumctl compute")
 
 
-def test_every_advice_is_a_command_that_we_take() -> None:
+def test_every_printed_command_is_accepted_by_the_parser() -> None:
     words = {"workload": "web", "namespace": "default", "resource": "workload", "name": "web"}
     ours = 0
     for advice in (*ADVICE.values(), FOREIGN):
@@ -120,7 +119,7 @@ def test_every_advice_is_a_command_that_we_take() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(READS))
-def test_a_read_takes_every_format(home: Path, name: str) -> None:
+def test_read_commands_accept_every_format(home: Path, name: str) -> None:
     cli = golden_runner(home)
     for form in ("table", "wide", "json", "yaml", "name", "csv", "jsonpath={.name}"):
         assert cli.run(*map(named_text, READS[name]), "-o", form) in (0, 20), (form, cli.err)

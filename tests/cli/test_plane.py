@@ -1,4 +1,4 @@
-"""Which plane a command talks to: flags, then variables, then KUBECONFIG, then this machine."""
+"""The plane of a command: from flags, variables, KUBECONFIG, or the local platform."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def local_file(tmp_path: Path) -> Path:
     return kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig", "project/default", port=1)
 
 
-def test_nothing_at_all_names_the_next_command(cli: CliRunner) -> None:
+def test_without_any_configuration_the_next_command_is_printed(cli: CliRunner) -> None:
     error = failure(cli)
     assert error.exit_code == 1
     assert error.hint == "Start one: datumctl compute local up"
 
 
-def test_the_local_platform_is_the_last_resort(cli: CliRunner, local_file: Path) -> None:
+def test_the_local_platform_is_used_last(cli: CliRunner, local_file: Path) -> None:
     found = find(cli)
     assert found.connection.server == "https://127.0.0.1:1"
     assert found.is_local_platform
@@ -95,12 +95,14 @@ def test_the_host_program_comes_before_kubeconfig(
     assert not found.insecure
 
 
-def test_the_session_is_handed_to_the_helper(cli: CliRunner, hosted: dict[str, str]) -> None:
+def test_the_session_is_passed_to_the_credential_helper(
+    cli: CliRunner, hosted: dict[str, str]
+) -> None:
     cli.environ = {**hosted, "DATUM_SESSION": "s1"}
     assert find(cli).connection.token == "auth_get-token_--session_s1"
 
 
-def test_flags_come_before_everything(
+def test_flags_take_precedence(
     cli: CliRunner, hosted: dict[str, str], local_file: Path, tmp_path: Path
 ) -> None:
     cli.environ = {**hosted, "KUBECONFIG": str(local_file)}
@@ -118,7 +120,7 @@ def test_a_project_chooses_its_context(cli: CliRunner, tmp_path: Path) -> None:
     assert "project/shop" in failure(cli, project="other").message
 
 
-def test_a_project_that_came_later_is_reached_by_way_of_the_platform(
+def test_a_project_without_a_context_is_reached_through_the_platform(
     cli: CliRunner, tmp_path: Path
 ) -> None:
     cli.environ = {"KUBECONFIG": str(kubeconfig(tmp_path / "k", "project/shop", "platform"))}
@@ -129,7 +131,7 @@ def test_a_project_that_came_later_is_reached_by_way_of_the_platform(
     assert failure(cli, project="No/Name").exit_code == 2
 
 
-def test_inside_a_pod_the_cluster_around_it_comes_last(cli: CliRunner, local_file: Path) -> None:
+def test_the_cluster_of_a_pod_is_used_last(cli: CliRunner, local_file: Path) -> None:
     cli.environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
     assert find(cli).is_local_platform
     local_file.unlink()
@@ -141,14 +143,14 @@ def test_context_and_project_exclude_each_other(cli: CliRunner, local_file: Path
 
 
 @pytest.mark.parametrize("name", ["DATUM_PROJECT", "DATUM_API_HOST", "DATUM_CREDENTIALS_HELPER"])
-def test_a_host_program_that_says_half_is_told_what_is_missing(
+def test_an_incomplete_environment_of_the_host_program_is_reported(
     cli: CliRunner, hosted: dict[str, str], local_file: Path, name: str
 ) -> None:
     cli.environ = {key: value for key, value in hosted.items() if key != name}
     assert name in failure(cli).message
 
 
-def test_a_file_that_was_named_must_exist(cli: CliRunner, local_file: Path, tmp_path: Path) -> None:
+def test_a_named_kubeconfig_must_exist(cli: CliRunner, local_file: Path, tmp_path: Path) -> None:
     assert str(tmp_path / "gone") in failure(cli, kubeconfig=str(tmp_path / "gone")).message
 
 
@@ -170,12 +172,12 @@ def test_a_helper_that_fails_is_reported_without_its_output(
     assert "s3cret" not in error.message + error.hint
 
 
-def test_a_helper_that_is_not_there_is_named(cli: CliRunner, hosted: dict[str, str]) -> None:
+def test_a_missing_helper_is_named(cli: CliRunner, hosted: dict[str, str]) -> None:
     cli.environ = {**hosted, "DATUM_CREDENTIALS_HELPER": "/nowhere/helper"}
     assert "Cannot run /nowhere/helper" in failure(cli).message
 
 
-def test_a_token_never_travels_in_clear_text(cli: CliRunner, hosted: dict[str, str]) -> None:
+def test_a_token_is_never_sent_without_tls(cli: CliRunner, hosted: dict[str, str]) -> None:
     cli.environ = {**hosted, "DATUM_API_HOST": "http://api.example.test"}
     assert "https" in failure(cli).message
 
@@ -200,10 +202,10 @@ def test_where_the_local_platform_lives(
 
 
 @pytest.mark.parametrize(("context", "path"), [("hub", "hub"), ("cell/dfw", "cells/dfw")])
-def test_a_plane_that_is_no_project_is_refused(
+def test_a_plane_other_than_a_project_is_refused(
     cli: CliRunner, tmp_path: Path, context: str, path: str
 ) -> None:
-    """Seen: a workload created on the hub, which nobody ever looked at."""
+    """Regression: a workload was created on the hub, where no controller handles it."""
     file = kubeconfig(tmp_path / "config", context)
     file.write_text(file.read_text().replace(":7443", f":7443/planes/{path}"))
     error = failure(cli, kubeconfig=str(file), context=context)

@@ -1,4 +1,4 @@
-"""Where the gateway of a plane is found: there, or where the plane's notice says."""
+"""The gateway of a plane: the plane itself, or the address in its notice."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ URL = "https://gateway.example:9444/apis/of/demo"
 
 @dataclass
 class World:
-    """A plane and a gateway; ``refusal`` is what the plane says to paths that it does not know."""
+    """A plane and a gateway; ``refusal`` is the response of the plane to unknown paths."""
 
     notice: JsonObject | None = None
     refusal: Response = field(default_factory=lambda: Response(404, b"404 page not found"))
@@ -65,12 +65,12 @@ class Elsewhere:
         self.world.asked.append(("gateway", request.path))
         if self.world.away:
             raise Unreachable("https://gateway.example:9444 does not answer.")
-        return Response(200, encode({"said": "hello"}))
+        return Response(200, encode({"text": "hello"}))
 
 
-async def test_a_plane_that_has_one_is_asked_for_nothing_else() -> None:
-    world = World(refusal=Response(200, encode({"said": "here"})))
-    assert await world.ask() == {"said": "here"}
+async def test_a_plane_with_a_gateway_gets_only_the_request() -> None:
+    world = World(refusal=Response(200, encode({"text": "here"})))
+    assert await world.ask() == {"text": "here"}
     assert world.asked == [("plane", LOG)]
 
 
@@ -81,23 +81,23 @@ async def test_a_plane_that_has_one_is_asked_for_nothing_else() -> None:
         Response(403, encode({"message": 'User "eve" cannot get path "/gateway/x"'})),
     ],
 )
-async def test_a_plane_that_knows_none_says_where_it_is_and_that_is_remembered(
+async def test_a_plane_without_a_gateway_names_one_that_is_cached(
     refusal: Response,
 ) -> None:
     world = World({"url": URL, "ca.crt": "PEM"}, refusal)
-    assert await world.ask(times=2) == {"said": "hello"}
+    assert await world.ask(times=2) == {"text": "hello"}
     there = ("gateway", f"/apis/of/demo{LOG}")
     assert world.asked == [("plane", LOG), ("plane", NOTICE), there, there]
     (connection,) = world.connections
     assert (connection.server, connection.ca_pem) == ("https://gateway.example:9444", b"PEM")
 
 
-async def test_without_a_notice_the_answer_of_the_plane_stands() -> None:
+async def test_without_a_notice_the_response_of_the_plane_is_returned() -> None:
     with pytest.raises(NotFound, match="page not found"):
         await World().ask()
 
 
-async def test_a_refusal_of_the_gateway_itself_is_no_reason_to_look_elsewhere() -> None:
+async def test_an_error_of_the_gateway_causes_no_lookup() -> None:
     for error in (
         Forbidden("eve cannot get it", name="web", kind="instances"),
         NotFound("there is no such plane", kind="planes"),
@@ -110,12 +110,12 @@ async def test_a_refusal_of_the_gateway_itself_is_no_reason_to_look_elsewhere() 
 
 
 @pytest.mark.parametrize("url", ["", "http://gateway.example", "gateway.example"])
-async def test_tokens_are_shown_over_tls_only(url: str) -> None:
+async def test_tokens_are_sent_only_over_tls(url: str) -> None:
     with pytest.raises(OtherError, match="contains no https address"):
         await World({"url": url}).ask()
 
 
-async def test_a_gateway_that_is_away_is_no_plane_that_is_away() -> None:
+async def test_an_unreachable_gateway_is_not_reported_as_an_unreachable_plane() -> None:
     world = World(notice={"url": URL}, away=True)
     with pytest.raises(ServiceUnavailable, match=r"does not answer.*kube-public/compute-gateway"):
         await world.ask()

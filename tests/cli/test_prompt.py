@@ -1,4 +1,4 @@
-"""The one question: only a clear yes goes ahead."""
+"""The confirmation prompt: only a clear yes confirms."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ def ask(cli: CliRunner, typed: str) -> str:
 
 
 @pytest.mark.parametrize("answer", ["y\n", "Y\n", "yes\n", " YES \n", "maybe\ny\n"])
-def test_yes_goes_ahead(cli: CliRunner, answer: str) -> None:
+def test_yes_confirms(cli: CliRunner, answer: str) -> None:
     assert ask(cli, answer).startswith("Go? [y/N] ")
 
 
 @pytest.mark.parametrize("answer", ["n\n", "no\n", "NO\n", "\n", "", "what\n"])
-def test_everything_else_in_the_end_declines(cli: CliRunner, answer: str) -> None:
+def test_other_answers_decline(cli: CliRunner, answer: str) -> None:
     with pytest.raises(DeclinedError) as caught:
         ask(cli, answer)
     assert caught.value.exit_code == 9
 
 
-def test_an_unclear_answer_is_asked_again(cli: CliRunner) -> None:
+def test_the_prompt_is_repeated_after_an_unclear_answer(cli: CliRunner) -> None:
     assert ask(cli, "hm\nyes\n").count("[y/N]") == 2
 
 
 @pytest.mark.parametrize("silent", ["stdin", "stderr"])
-def test_without_a_terminal_it_refuses_and_says_how(cli: CliRunner, silent: str) -> None:
+def test_without_a_terminal_the_error_names_the_flag(cli: CliRunner, silent: str) -> None:
     streams: dict[str, io.StringIO] = {
         "stdin": Terminal("y\n"),
         "stdout": Terminal(),
@@ -50,7 +50,7 @@ def test_without_a_terminal_it_refuses_and_says_how(cli: CliRunner, silent: str)
     assert "-y" in caught.value.hint
 
 
-def test_ctrl_c_at_the_question_does_not_wait_for_an_answer(cli: CliRunner) -> None:
+def test_ctrl_c_ends_the_prompt(cli: CliRunner) -> None:
     class Interrupted(Terminal):
         def readline(self, _size: int | None = -1, /) -> str:  # type: ignore[override]
             signal.raise_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""The verbs that only read: lists in every format, and the chain of causes."""
+"""Read commands: lists in every format, and the chain of causes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def deployed(
     assert code == 0, cli.err
 
 
-async def said_of(client: Client, kind: KindInfo[Any], ref: Ref, status: JsonObject) -> None:
+async def patch_status_of(
+    client: Client, kind: KindInfo[Any], ref: Ref, status: JsonObject
+) -> None:
     found = await client.get(kind, ref)
     await client.patch_status(kind, ref, status, version=found.metadata.resource_version)
 
@@ -56,13 +58,13 @@ def test_workloads_are_listed_with_their_cities_and_health(cli: CliRunner) -> No
     assert cli.err == "2 workloads: 2 Available\n"
 
 
-def test_an_empty_project_says_how_to_begin(cli: CliRunner) -> None:
+def test_an_empty_project_prints_how_to_deploy(cli: CliRunner) -> None:
     assert cli.run("workloads") == 0
     assert cli.out == ""
     assert "Create one: datumctl compute deploy web" in cli.err
 
 
-def test_filters_hold_for_every_format(cli: CliRunner) -> None:
+def test_filters_apply_to_every_format(cli: CliRunner) -> None:
     deployed(cli, "DFW", "ORD")
     deployed(cli, "DFW", name="api")
     for form in ("name", "json", "yaml", "csv", "table", "wide", "jsonpath={.items[0].name}"):
@@ -73,7 +75,7 @@ def test_filters_hold_for_every_format(cli: CliRunner) -> None:
     assert (cli.out, cli.err) == ("", "No workloads match in project/default.\n")
 
 
-def test_a_workload_for_machines(cli: CliRunner) -> None:
+def test_a_workload_as_json(cli: CliRunner) -> None:
     deployed(cli, "DFW")
     assert cli.run("workloads", "-o", "json") == 0
     (item,) = json.loads(cli.out)["items"]
@@ -85,14 +87,14 @@ def test_a_workload_for_machines(cli: CliRunner) -> None:
     assert yaml.safe_load(cli.out)["items"] == [item]
 
 
-def test_a_format_that_there_is_not_is_refused(cli: CliRunner) -> None:
+def test_an_unknown_format_is_refused(cli: CliRunner) -> None:
     assert cli.run("workloads", "-o", "xml") == 2
     assert "none of table, wide, json" in cli.err
     assert cli.run("workloads", "-o", "jsonpath=..x") == 2
     assert "not supported" in cli.err
 
 
-def test_headings_can_be_left_out(cli: CliRunner) -> None:
+def test_headings_can_be_omitted(cli: CliRunner) -> None:
     deployed(cli, "DFW")
     assert cli.run("workloads", "--no-headers") == 0
     assert rows(cli.out)[0][0] == "web"
@@ -130,14 +132,14 @@ def test_the_status_of_an_instance_is_in_plain_words(cli: CliRunner, world: Worl
     assert cli.err == "1 instance: 1 Failed\n"
 
 
-def test_a_table_for_spreadsheets_holds_no_formula(cli: CliRunner, world: World) -> None:
+def test_csv_cells_contain_no_formula(cli: CliRunner, world: World) -> None:
     deployed(cli, "DFW")
 
     async def rename(client: Client) -> None:
         listed = await client.list(INSTANCE, "default")
         ref = Ref("default", listed.items[0].metadata.name)
-        said = {"type": "Ready", "status": "False", "reason": "X", "message": "=cmd()"}
-        await said_of(client, INSTANCE, ref, {"conditions": [said]})
+        value = {"type": "Ready", "status": "False", "reason": "X", "message": "=cmd()"}
+        await patch_status_of(client, INSTANCE, ref, {"conditions": [value]})
 
     world.do(rename)
     assert cli.run("instances", "-o", "csv") == 0
@@ -148,7 +150,7 @@ def test_a_table_for_spreadsheets_holds_no_formula(cli: CliRunner, world: World)
 # --- the project
 
 
-def test_another_namespace_is_another_place(cli: CliRunner, world: World) -> None:
+def test_only_objects_of_the_namespace_are_listed(cli: CliRunner, world: World) -> None:
     world.do(lambda c: c.create(NAMESPACE, Namespace(metadata=ObjectMeta(name="team"))))
     code = cli.run("deploy", "web", "--image=x", "--city=DFW", "-y", "--no-wait", "-n", "team")
     assert code == 0, cli.err
@@ -170,24 +172,26 @@ def binding(city: str) -> LocationBinding:
     return from_json({"metadata": {"name": city.lower()}, "spec": spec}, LocationBinding)
 
 
-def test_cities_say_whether_they_can_be_used(cli: CliRunner, world: World) -> None:
+def test_cities_shows_availability(cli: CliRunner, world: World) -> None:
     async def two(client: Client) -> None:
         for city, status, reason in (("ZZZ", "False", "CellDrained"), ("AAA", "True", "Open")):
             await client.create(LOCATION_BINDING, binding(city))
-            said = {"type": "Available", "status": status, "reason": reason, "message": "told"}
-            await said_of(client, LOCATION_BINDING, Ref("", city.lower()), {"conditions": [said]})
+            value = {"type": "Available", "status": status, "reason": reason, "message": "tested"}
+            await patch_status_of(
+                client, LOCATION_BINDING, Ref("", city.lower()), {"conditions": [value]}
+            )
 
     world.do(two)
     assert cli.run("cities") == 0
     heading, first, *_, last = cli.out.splitlines()
     assert heading.split() == ["CITY", "STATUS", "MESSAGE"]
     assert first.split() == ["AAA", "Available", "-"]
-    assert last.split(maxsplit=1) == ["ZZZ", "Unavailable (cell drained)   told"]
+    assert last.split(maxsplit=1) == ["ZZZ", "Unavailable (cell drained)   tested"]
     assert cli.run("cities", "-o", "name") == 0
     assert "city/AAA\n" in cli.out
 
 
-def test_instance_types_come_smallest_first(cli: CliRunner) -> None:
+def test_instance_types_are_sorted_by_size(cli: CliRunner) -> None:
     assert cli.run("instance-types") == 0
     assert cli.out.splitlines()[:3] == [
         "NAME            CPU    MEMORY   PHASE    REPLACEMENT",
@@ -211,10 +215,10 @@ async def bucket(
     if not added_up:
         return
     status = {"limit": limit, "allocated": used, "available": limit - used, "claimCount": 1}
-    await said_of(client, BUCKET, Ref("milo-system", f"bucket-{metric.name}"), status)
+    await patch_status_of(client, BUCKET, Ref("milo-system", f"bucket-{metric.name}"), status)
 
 
-def test_quota_shows_use_and_limit_in_the_unit_people_know(cli: CliRunner, world: World) -> None:
+def test_quota_shows_use_and_limit_in_common_units(cli: CliRunner, world: World) -> None:
     async def both(client: Client) -> None:
         await bucket(client, MEMORY, 4096, 3072)
         await bucket(client, WORKLOADS, 2, 2)
@@ -230,14 +234,16 @@ def test_quota_shows_use_and_limit_in_the_unit_people_know(cli: CliRunner, world
     assert cli.out == "quota/workloads\n"
 
 
-def test_quota_names_who_waits(cli: CliRunner, world: World) -> None:
+def test_quota_names_waiting_instances(cli: CliRunner, world: World) -> None:
     deployed(cli, "DFW")
 
     async def deny(client: Client) -> None:
         listed = await client.list(INSTANCE, "default")
         ref = Ref("default", listed.items[0].metadata.name)
-        said = {"type": "QuotaGranted", "status": "False", "reason": "QuotaExceeded"}
-        await said_of(client, INSTANCE, ref, {"conditions": [{**said, "message": "11 of 10"}]})
+        value = {"type": "QuotaGranted", "status": "False", "reason": "QuotaExceeded"}
+        await patch_status_of(
+            client, INSTANCE, ref, {"conditions": [{**value, "message": "11 of 10"}]}
+        )
 
     world.do(deny)
     assert cli.run("quota") == 0
@@ -288,7 +294,7 @@ def event(name: str, uid: str, at: str, type_: str = "Normal") -> Event:
     )
 
 
-def test_events_of_a_workload_are_in_order_and_its_own(cli: CliRunner, world: World) -> None:
+def test_events_of_a_workload_are_sorted_and_filtered(cli: CliRunner, world: World) -> None:
     deployed(cli, "DFW")
 
     async def three(client: Client) -> None:
@@ -312,9 +318,7 @@ def test_events_of_a_workload_are_in_order_and_its_own(cli: CliRunner, world: Wo
 # --- explain
 
 
-def test_explain_names_the_cause_whose_move_it_is_and_what_next(
-    cli: CliRunner, world: World
-) -> None:
+def test_explain_names_cause_owner_and_next_command(cli: CliRunner, world: World) -> None:
     world.player = image_missing
     cli.run("deploy", "web", "--image=web:9", "--city=DFW", "-y", "--timeout=1s")
     assert cli.run("explain", "web") == 0
@@ -327,13 +331,13 @@ def test_explain_names_the_cause_whose_move_it_is_and_what_next(
     assert (cause["reason"], cause["move"]) == ("ImageUnavailable", "you")
 
 
-def test_explain_says_of_a_healthy_workload_that_all_is_well(cli: CliRunner) -> None:
+def test_explain_of_a_healthy_workload_needs_no_action(cli: CliRunner) -> None:
     deployed(cli, "DFW")
     assert cli.run("explain", "web") == 0
     assert "Healthy. No action needed." in cli.out
 
 
-def test_explain_takes_an_instance_too(cli: CliRunner, world: World) -> None:
+def test_explain_accepts_an_instance(cli: CliRunner, world: World) -> None:
     deployed(cli, "DFW")
     listed = world.do(lambda client: client.list(INSTANCE, "default"))
     name = listed.items[0].metadata.name

@@ -1,4 +1,4 @@
-"""When a rollout is done, and what holds it up: the decision as a table."""
+"""When a rollout is done, and what blocks it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DFW, ORD = Place("default", "DFW"), Place("default", "ORD")
         ),
         pytest.param([deployment("DFW", observed=0)], Phase.UPDATING, id="status never written"),
         pytest.param(
-            [deployment("DFW", (0, 0, 0, 0))], Phase.UPDATING, id="zero desired is not told yet"
+            [deployment("DFW", (0, 0, 0, 0))], Phase.UPDATING, id="zero desired is not reported yet"
         ),
         pytest.param(
             [deployment("DFW", (1, 1, 2, 1))], Phase.UPDATING, id="one old replica left over"
@@ -73,7 +73,7 @@ DFW, ORD = Place("default", "DFW"), Place("default", "ORD")
         ),
     ],
 )
-def test_a_city_is_done_only_when_its_own_status_says_so(
+def test_a_city_is_done_only_by_its_own_status(
     deployments: list[WorkloadDeployment], phase: Phase
 ) -> None:
     progress = assess_rollout(workload("DFW"), deployments, [])
@@ -87,7 +87,7 @@ def test_a_workload_status_of_an_older_generation_is_not_done() -> None:
     assert (progress.observed, progress.done) == (False, False)
 
 
-def test_a_read_that_is_older_than_what_was_written_is_not_done() -> None:
+def test_a_read_older_than_the_write_is_not_done() -> None:
     old = workload("DFW", generation=1, observed=1)
     assert not assess_rollout(old, [deployment("DFW")], [], generation=2).done
 
@@ -106,7 +106,7 @@ def test_every_city_of_the_spec_is_expected_whatever_exists() -> None:
     assert not progress.done
 
 
-def test_a_city_that_is_leaving_is_shown_and_holds_nothing_up() -> None:
+def test_a_removed_city_is_shown_and_does_not_delay_the_rollout() -> None:
     progress = assess_rollout(workload("DFW"), [deployment("DFW"), deployment("ORD")], [])
     assert [(p.place, p.phase) for p in progress.removing] == [(ORD, Phase.REMOVING)]
     assert progress.done
@@ -120,7 +120,7 @@ def test_a_missing_deployment_shows_the_replicas_of_the_spec() -> None:
 @pytest.mark.parametrize(
     ("available", "ready", "cause"),
     [
-        pytest.param(None, None, RolloutCause(), id="nobody says anything"),
+        pytest.param(None, None, RolloutCause(), id="no condition"),
         pytest.param(
             condition("Available", "False", "NoMatchingLocation", "no cell"),
             None,
@@ -153,7 +153,7 @@ def test_a_missing_deployment_shows_the_replicas_of_the_spec() -> None:
         ),
     ],
 )
-def test_the_reason_is_the_deepest_real_cause_word_for_word(
+def test_the_reason_is_the_deepest_cause_unchanged(
     available: dict[str, str] | None, ready: dict[str, str] | None, cause: RolloutCause
 ) -> None:
     found = deployment("DFW", (1, 0, 1, 1), available=available)
@@ -161,7 +161,7 @@ def test_the_reason_is_the_deepest_real_cause_word_for_word(
     assert assess_rollout(workload("DFW"), [found], instances).places[0].cause == cause
 
 
-def test_instances_of_another_city_or_placement_explain_nothing() -> None:
+def test_instances_of_another_city_or_placement_are_no_cause() -> None:
     broken = condition("Ready", "False", "ImageUnavailable")
     elsewhere = [
         instance("web-ord-0", "ORD", broken),
@@ -171,7 +171,7 @@ def test_instances_of_another_city_or_placement_explain_nothing() -> None:
     assert progress.places[0].cause == RolloutCause()
 
 
-def test_the_blocker_is_a_place_with_a_cause_before_one_with_a_pointer() -> None:
+def test_a_city_with_a_cause_is_the_blocker_before_one_with_a_reference() -> None:
     deployments = [
         deployment("DFW", (0, 0, 0, 1), available=condition("Available", "False", "PendingQuota")),
         deployment("ORD", (0, 0, 0, 1), available=condition("Available", "False", "QuotaExceeded")),
@@ -180,10 +180,10 @@ def test_the_blocker_is_a_place_with_a_cause_before_one_with_a_pointer() -> None
     assert progress.blocker == (ORD, RolloutCause("QuotaExceeded"))
 
 
-def test_the_workload_speaks_when_no_city_does() -> None:
-    refused = condition("Available", "False", "NoMatchingLocations", "nobody serves DFW")
+def test_the_condition_of_the_workload_is_used_if_no_city_has_a_cause() -> None:
+    refused = condition("Available", "False", "NoMatchingLocations", "no cell serves DFW")
     progress = assess_rollout(workload("DFW", conditions=[refused]), [], [])
-    assert progress.blocker == (None, RolloutCause("NoMatchingLocations", "nobody serves DFW"))
+    assert progress.blocker == (None, RolloutCause("NoMatchingLocations", "no cell serves DFW"))
 
 
 def test_without_any_reason_the_blocker_is_the_first_city_that_is_not_done() -> None:

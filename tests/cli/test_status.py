@@ -1,4 +1,4 @@
-"""status: what a reader sees, and what a machine reads."""
+"""``status``: text and JSON output."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.cli.world import (
     NAMESPACE,
     World,
     image_missing,
-    nobody,
+    no_controllers,
     set_status,
     write_kubeconfig,
 )
@@ -49,7 +49,7 @@ def columns(table: str) -> list[list[str]]:
     return [line.split() for line in table.splitlines()]
 
 
-def test_a_healthy_workload(cli: CliRunner, world: World) -> None:
+def test_status_of_a_healthy_workload(cli: CliRunner, world: World) -> None:
     assert cli.run("status", "web") == 0
     head, cities, instances = cli.out.split("\n\n")
     assert head.splitlines() == [
@@ -72,7 +72,9 @@ def test_a_healthy_workload(cli: CliRunner, world: World) -> None:
     assert sorted(row[0] for row in columns(instances)[1:]) == instance_names(world)
 
 
-def test_a_broken_workload_shows_the_reason_word_for_word(cli: CliRunner, world: World) -> None:
+def test_status_of_a_broken_workload_shows_the_reason_unchanged(
+    cli: CliRunner, world: World
+) -> None:
     world.player = image_missing
     cli.run("deploy", "web", "--image=web:9", "-y", "--timeout=1s")
     assert cli.run("status", "web") == 0
@@ -88,7 +90,7 @@ def test_status_prints_a_message_once(cli: CliRunner, world: World) -> None:
     assert cli.out.count("image unavailable") == 6, "each row has the reason"
 
 
-def test_json_and_yaml_say_the_same(cli: CliRunner, world: World) -> None:
+def test_json_and_yaml_contain_the_same_document(cli: CliRunner, world: World) -> None:
     assert cli.run("status", "web", "-o", "json") == 0
     report = json.loads(cli.out)
     assert cli.run("status", "web", "-o", "yaml") == 0
@@ -102,21 +104,21 @@ def test_json_and_yaml_say_the_same(cli: CliRunner, world: World) -> None:
 
 
 def test_a_city_without_a_deployment_is_shown_as_waiting(cli: CliRunner, world: World) -> None:
-    world.player = nobody
+    world.player = no_controllers
     cli.run("deploy", "web", "--city=DFW,ORD,AMS", "-y", "--no-wait")
     assert cli.run("status", "web") == 0
     assert "AMS    default     0       0            1         Waiting   -" in cli.out
     assert "Rollout:   In progress: the platform has not observed generation 2 yet\n" in cli.out
 
 
-def test_text_from_outside_cannot_drive_the_terminal(cli: CliRunner, world: World) -> None:
+def test_text_of_users_contains_no_terminal_control(cli: CliRunner, world: World) -> None:
     nasty = condition("Ready", "False", "Crashed", "\x1b[2J\x1b]0;owned\x07line\nbreak\u202e")
 
     async def write(client: Client) -> None:
         (name, *_) = [i.metadata.name for i in (await client.list(INSTANCE, NAMESPACE)).items]
         await set_status(client, INSTANCE, name, {"conditions": [nasty]})
 
-    world.player = nobody
+    world.player = no_controllers
     world.do(write)
     cli.is_terminal, cli.environ, cli.columns = True, {"NO_COLOR": "1"}, 200
     assert cli.run("status", "web") == 0
@@ -124,13 +126,13 @@ def test_text_from_outside_cannot_drive_the_terminal(cli: CliRunner, world: Worl
     assert cli.out.replace("\n", "").isprintable()
 
 
-def test_health_has_a_color_on_a_terminal(cli: CliRunner) -> None:
+def test_health_is_colored_on_a_terminal(cli: CliRunner) -> None:
     cli.is_terminal = True
     cli.run("status", "web")
     assert "\x1b[32mHealth:    Available\x1b[0m\n" in cli.out
 
 
-def test_an_unknown_name_ends_in_3_with_a_guess(cli: CliRunner) -> None:
+def test_an_unknown_name_exits_3_with_a_suggestion(cli: CliRunner) -> None:
     assert cli.run("status", "wep") == 3
     assert cli.err.splitlines() == [
         "error: there is no workload 'wep' in project/default",
@@ -138,19 +140,19 @@ def test_an_unknown_name_ends_in_3_with_a_guess(cli: CliRunner) -> None:
     ]
 
 
-def test_an_unknown_name_without_a_likeness_lists_what_there_is(cli: CliRunner) -> None:
+def test_an_unknown_name_without_a_similar_one_lists_all(cli: CliRunner) -> None:
     assert cli.run("status", "database") == 3
     assert cli.err.endswith("Existing names: web\n")
 
 
-def test_an_empty_project_says_how_to_begin(tmp_path: Path) -> None:
+def test_an_empty_project_prints_how_to_deploy(tmp_path: Path) -> None:
     write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig")
     cli = CliRunner(home=tmp_path, open_transport=World().open)
     assert cli.run("status", "web") == 3
     assert "datumctl compute deploy web --image=IMAGE --city=DFW" in cli.err
 
 
-def test_another_workload_does_not_show(cli: CliRunner, world: World) -> None:
+def test_only_the_named_workload_is_shown(cli: CliRunner, world: World) -> None:
     cli.run("deploy", "api", "--image=api:1", "--city=DFW", "-y")
     cli.run("status", "web", "-o", "json")
     names = [i["name"] for i in json.loads(cli.out)["instances"]]
@@ -180,7 +182,7 @@ def available(status: str, reason: str = "R", message: str = "m") -> list[dict[s
         ),
     ],
 )
-def test_health_in_a_word(status: dict[str, Any], health: Health) -> None:
+def test_health_is_one_word(status: dict[str, Any], health: Health) -> None:
     assert workload_health(workload("DFW", **status)) == health
 
 
@@ -208,7 +210,7 @@ def test_the_age_of_an_unreachable_cell_is_the_age_of_the_condition() -> None:
     assert aged_text(health, now) == "Unknown (cell unreachable), as of 40s ago"
 
 
-def test_an_instance_that_is_not_observed_is_unknown() -> None:
+def test_an_instance_without_an_observed_status_is_unknown() -> None:
     ready = condition("Ready", "Unknown", Reason.NOT_OBSERVED, "the engine does not answer")
     health = instance_health(instance("web-dfw-0", "DFW", ready))
     assert health.word == "Unknown"

@@ -1,4 +1,4 @@
-"""What a terminal shows while something is waited for: drawn again in place, never wider."""
+"""Live progress on a terminal: redrawn in place, never wider than the window."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from datum_compute.cli.render.live import LiveBlock, render_bar
 from datum_compute.cli.render.output import Output, replace_unencodable
 from datum_compute.cli.render.terminal import raw_mode, read_bytes
 from tests.cli.runner import CliRunner, Terminal
-from tests.cli.world import World, nobody, write_kubeconfig
+from tests.cli.world import World, no_controllers, write_kubeconfig
 
 UP = re.compile(r"\x1b\[(\d+)A\x1b\[J")
 
@@ -30,7 +30,7 @@ def cli(tmp_path: Path, world: World) -> CliRunner:
 DEPLOY = ("deploy", "web", "--image=web:1", "--city=DFW,ORD", "--min=2", "-y")
 
 
-def test_a_rollout_is_a_table_that_is_drawn_again_in_place(cli: CliRunner) -> None:
+def test_a_rollout_is_a_table_that_is_redrawn_in_place(cli: CliRunner) -> None:
     assert cli.run(*DEPLOY) == 0
     assert UP.search(cli.err)
     last = UP.split(cli.err)[-1]
@@ -41,14 +41,14 @@ def test_a_rollout_is_a_table_that_is_drawn_again_in_place(cli: CliRunner) -> No
 
 
 @pytest.mark.parametrize("width", [60, 100])
-def test_what_is_drawn_is_never_wider_than_the_window(cli: CliRunner, width: int) -> None:
+def test_the_table_is_never_wider_than_the_window(cli: CliRunner, width: int) -> None:
     cli.columns = width
     assert cli.run(*DEPLOY) == 0
     drawn = cli.err.split("Rolling out", 1)[1].rpartition("web is ready")[0]
     assert max(len(UP.sub("", line)) for line in drawn.splitlines()) < width
 
 
-def test_a_window_that_is_resized_is_asked_for_its_width_again() -> None:
+def test_the_width_is_read_again_after_a_resize() -> None:
     stream, widths = Terminal(), [80, 30]
     block = LiveBlock(stream, lambda: widths.pop(0))
     block.draw(["x" * 100, "y"])
@@ -59,26 +59,26 @@ def test_a_window_that_is_resized_is_asked_for_its_width_again() -> None:
     assert len(second.splitlines()[0]) == 29
 
 
-def test_a_dumb_terminal_and_a_pipe_get_lines_that_are_only_added(cli: CliRunner) -> None:
+def test_a_dumb_terminal_and_a_pipe_get_appended_lines(cli: CliRunner) -> None:
     cli.environ = {"TERM": "dumb"}
     assert cli.run(*DEPLOY) == 0
     assert "\x1b" not in cli.err + cli.out
     assert "DFW: Done, 2/2 ready" in cli.err
 
 
-def test_json_never_draws(cli: CliRunner) -> None:
+def test_json_output_draws_no_table(cli: CliRunner) -> None:
     assert cli.run(*DEPLOY, "-o", "json") == 0
     assert "\x1b" not in cli.err + cli.out
 
 
-def test_a_timeout_leaves_the_table_and_says_why_below_it(cli: CliRunner, world: World) -> None:
-    world.player = nobody
+def test_a_timeout_keeps_the_table_and_prints_the_cause_below(cli: CliRunner, world: World) -> None:
+    world.player = no_controllers
     assert cli.run(*DEPLOY, "--timeout=0s") == 21
     assert cli.err.splitlines()[-2].startswith("error: the rollout of 'web' is not done")
 
 
 @pytest.mark.parametrize("typed", [b"ls", b"ls\n", b"ls\npwd"])
-def test_what_was_typed_before_a_terminal_became_raw_is_not_lost(typed: bytes) -> None:
+def test_input_typed_before_raw_mode_is_kept(typed: bytes) -> None:
     keyboard, terminal = os.openpty()
     try:
         os.write(keyboard, typed)
@@ -90,7 +90,7 @@ def test_what_was_typed_before_a_terminal_became_raw_is_not_lost(typed: bytes) -
         os.close(terminal)
 
 
-async def test_who_waits_for_the_next_key_lets_everybody_else_go_on() -> None:
+async def test_waiting_for_a_key_does_not_block_other_tasks() -> None:
     keyboard, terminal = os.openpty()
     try:
         with os.fdopen(os.dup(terminal)) as stream, raw_mode(stream):
@@ -110,7 +110,7 @@ async def test_who_waits_for_the_next_key_lets_everybody_else_go_on() -> None:
         os.close(terminal)
 
 
-def test_a_pipe_is_read_to_its_end() -> None:
+def test_a_pipe_is_read_until_eof() -> None:
     async def whole() -> bytes:
         reading, writing = os.pipe()
         with os.fdopen(reading) as stream:
@@ -125,7 +125,7 @@ class Ascii(io.StringIO):
     encoding = "ascii"
 
 
-def test_what_a_stream_cannot_show_has_an_ascii_form() -> None:
+def test_characters_outside_the_encoding_have_an_ascii_form() -> None:
     assert replace_unencodable(Ascii(), render_bar(1, 2, 4)) == "##.."
     assert replace_unencodable(Ascii(), "caf\xe9\N{HORIZONTAL ELLIPSIS}") == "caf?~"
     stream = Ascii()

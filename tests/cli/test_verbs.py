@@ -1,4 +1,4 @@
-"""The smaller verbs: init and its file, export, diff, open, logs, exec, completion with names."""
+"""``init``, ``export``, ``diff``, ``open``, ``logs``, ``exec`` and completion of names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from datum_compute.cli.workload.observe import by_name, instance_owner
 from datum_compute.client.client import Client
 from tests.cli.objects import deployment, instance, workload_spec
 from tests.cli.runner import CliRunner
-from tests.cli.world import NAMESPACE, World, pretending, write_kubeconfig
+from tests.cli.world import NAMESPACE, World, simulated_gateway, write_kubeconfig
 
 WEB = Ref(NAMESPACE, "web")
 FIRST = ("deploy", "web", "--image=web:1", "--city=DFW,ORD", "--port=80", "-y")
@@ -38,7 +38,7 @@ def stored(world: World) -> dict[str, Any]:
 # --- datum.toml
 
 
-def test_init_writes_a_file_and_verbs_need_no_name_any_more(
+def test_init_writes_a_file_that_replaces_the_name_argument(
     cli: CliRunner, world: World, tmp_path: Path
 ) -> None:
     assert cli.run("init", "web", "--city=dfw") == 0
@@ -60,7 +60,7 @@ def test_the_file_names_the_project_unless_a_flag_does(cli: CliRunner, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("workload = 3", "workload must be a string"),
         ("cities = 'DFW'", "cities must be a list"),
@@ -68,20 +68,18 @@ def test_the_file_names_the_project_unless_a_flag_does(cli: CliRunner, tmp_path:
         ("= nonsense", "cannot be read"),
     ],
 )
-def test_a_file_that_makes_no_sense_is_said_so(
-    cli: CliRunner, tmp_path: Path, text: str, said: str
+def test_an_invalid_project_file_is_reported(
+    cli: CliRunner, tmp_path: Path, text: str, message: str
 ) -> None:
     (tmp_path / "datum.toml").write_text(text)
     assert cli.run("status") == 2
-    assert said in cli.err
+    assert message in cli.err
 
 
 # --- export and diff
 
 
-def test_what_is_exported_can_be_deployed_and_changes_nothing(
-    cli: CliRunner, world: World, tmp_path: Path
-) -> None:
+def test_deploying_an_export_changes_nothing(cli: CliRunner, world: World, tmp_path: Path) -> None:
     cli.run(*FIRST, "--env=A=1", "--deploy-key=k")
     cli.run("restart", "web", "--city=DFW")
     assert cli.run("export", "web") == 0
@@ -102,7 +100,7 @@ def test_what_is_exported_can_be_deployed_and_changes_nothing(
     assert world.writes == []
 
 
-def test_an_error_of_a_diff_is_never_mistaken_for_a_difference(
+def test_a_diff_error_has_another_exit_code_than_a_difference(
     cli: CliRunner, tmp_path: Path
 ) -> None:
     (tmp_path / "web.yaml").write_text(
@@ -118,14 +116,14 @@ def test_an_error_of_a_diff_is_never_mistaken_for_a_difference(
     assert cli.run("diff", "-f", "gone.yaml") == 2
     assert cli.run("diff", "-f", "web.yaml", "--kubeconfig=/gone") == 2
     assert cli.run("rollout", "diff", "web", "1", "--kubeconfig=/gone") == 2
-    write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig", "stranger")
+    write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig", "unauthorized")
     assert cli.run("diff", "-f", "web.yaml") == 5
 
 
 # --- open, logs, exec
 
 
-def test_open_prints_the_address_or_opens_it_on_a_terminal(cli: CliRunner, world: World) -> None:
+def test_open_prints_the_url_or_opens_it_on_a_terminal(cli: CliRunner, world: World) -> None:
     world.gateway = lambda _request: None
     cli.run(*FIRST)
     assert cli.run("open", "web") == 0
@@ -137,9 +135,9 @@ def test_open_prints_the_address_or_opens_it_on_a_terminal(cli: CliRunner, world
     assert cli.out == "http://10.0.0.0:80/\n"
 
 
-def test_an_address_that_is_only_pretended_is_never_opened(cli: CliRunner, world: World) -> None:
+def test_the_url_of_a_simulated_instance_is_not_opened(cli: CliRunner, world: World) -> None:
     cli.run(*FIRST)
-    world.gateway = pretending
+    world.gateway = simulated_gateway
     cli.is_terminal = True
     assert cli.run("open", "web") == 0
     assert cli.opened == []
@@ -147,14 +145,16 @@ def test_an_address_that_is_only_pretended_is_never_opened(cli: CliRunner, world
     assert "The instances are simulated" in cli.err
 
 
-def test_a_workload_without_a_port_has_nothing_to_open(cli: CliRunner) -> None:
+def test_open_of_a_workload_without_a_port_is_an_error(cli: CliRunner) -> None:
     cli.run("deploy", "web", "--image=web:1", "--city=DFW", "-y")
     assert cli.run("open", "web") == 3
     assert "has no port" in cli.err
     assert "datumctl compute deploy web --port=80" in cli.err
 
 
-def test_logs_and_exec_say_that_this_driver_has_none(cli: CliRunner, world: World) -> None:
+def test_logs_and_exec_report_that_the_driver_does_not_support_them(
+    cli: CliRunner, world: World
+) -> None:
     cli.run(*FIRST)
     assert cli.run("logs", "web") == 1
     assert "does not support logs" in cli.err
@@ -170,7 +170,9 @@ def test_logs_and_exec_say_that_this_driver_has_none(cli: CliRunner, world: Worl
 # --- restart of one city
 
 
-def test_a_restart_of_one_city_is_kept_on_the_workload(cli: CliRunner, world: World) -> None:
+def test_a_restart_of_one_city_is_an_annotation_of_the_workload(
+    cli: CliRunner, world: World
+) -> None:
     cli.run(*FIRST)
     assert cli.run("restart", "web", "--city=dfw") == 0
     (kept,) = stored(world)["spec"]["restarts"]
@@ -239,8 +241,8 @@ def test_names_that_exist_are_completed(cli: CliRunner, world: World) -> None:
     assert len(completed(cli, "instances", "describe", "web-")) == 2
 
 
-def test_where_names_cannot_be_had_there_are_none(cli: CliRunner, tmp_path: Path) -> None:
-    write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig", "stranger")
+def test_completion_without_a_server_returns_no_names(cli: CliRunner, tmp_path: Path) -> None:
+    write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig", "unauthorized")
     assert completed(cli, "status", "") == []
     (tmp_path / ".local/state/datum-compute/kubeconfig").unlink()
     assert completed(cli, "status", "") == []
@@ -249,7 +251,7 @@ def test_where_names_cannot_be_had_there_are_none(cli: CliRunner, tmp_path: Path
 # --- whose an instance is
 
 
-def test_labels_come_first_then_the_deployment_by_name_then_the_ordinal() -> None:
+def test_instances_are_matched_by_labels_then_deployment_name_then_ordinal() -> None:
     deployments = by_name([deployment("DFW", name="web-x")])
     bare = instance("web-x-0", "")
     found = instance_owner(from_json(_without_labels(bare), type(bare)), deployments)
@@ -258,7 +260,7 @@ def test_labels_come_first_then_the_deployment_by_name_then_the_ordinal() -> Non
     labelled = {**_without_labels(bare), "metadata": {"name": "web-x-0", "labels": labels}}
     found = instance_owner(from_json(labelled, type(bare)), deployments)
     assert (found.workload, found.placement, found.city) == ("api", "east", "ORD")
-    orphan = {**_without_labels(bare), "metadata": {"name": "nobody"}}
+    orphan = {**_without_labels(bare), "metadata": {"name": "missing"}}
     found = instance_owner(from_json(orphan, type(bare)), deployments)
     assert (found.workload, found.city) == ("unknown", "unknown")
 
@@ -284,7 +286,7 @@ def test_instances_without_labels_are_found_by_their_deployment(
     assert (item["workload"], item["city"], item["placement"]) == ("web", "DFW", "default")
 
 
-def test_the_type_may_stand_before_a_name_as_with_kubectl(cli: CliRunner) -> None:
+def test_a_kind_prefix_is_accepted_as_in_kubectl(cli: CliRunner) -> None:
     assert cli.run(*FIRST) == 0
     assert cli.run("instances", "-o", "name") == 0
     first = cli.out.splitlines()[0]

@@ -1,4 +1,4 @@
-"""A sleeper is available, and says how it was woken the last time."""
+"""A sleeping instance is available, and shows its last wake."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def an_instance(reason: str, wake: Wake | None = None) -> Instance:
     return Instance(metadata=ObjectMeta(name="web-0"), spec=spec, status=status)
 
 
-def test_one_that_sleeps_is_available_and_one_that_is_awake_says_nothing_more() -> None:
+def test_only_a_sleeping_instance_has_sleep_fields() -> None:
     asleep, awake = (
         instance_health(an_instance("Asleep")),
         instance_health(an_instance("Available")),
@@ -43,21 +43,21 @@ def test_one_that_sleeps_is_available_and_one_that_is_awake_says_nothing_more() 
     assert (awake.reason, short_text(awake)) == ("", "Available")
 
 
-def test_the_last_wake_is_told_with_its_parts() -> None:
-    told = dict(wake_fields(an_instance("Available", WAKE), parse_timestamp(AT) + 5))
-    assert told == {
+def test_the_last_wake_is_shown_with_its_phases() -> None:
+    fields = dict(wake_fields(an_instance("Available", WAKE), parse_timestamp(AT) + 5))
+    assert fields == {
         "Sleeps": "after 30s without a connection (stop)",
         "Last wake": "5s ago, in 184 ms from stop (queue 4, engine 170, ready 9, firstByte 1)",
     }
 
 
-def test_a_wake_in_vain_says_why() -> None:
+def test_a_failed_wake_shows_its_cause() -> None:
     failed = msgspec.structs.replace(WAKE, failure="it crashed")
-    told = dict(wake_fields(an_instance("Available", failed), parse_timestamp(AT) + 5))
-    assert told["Last wake"] == "5s ago, failed: it crashed"
+    fields = dict(wake_fields(an_instance("Available", failed), parse_timestamp(AT) + 5))
+    assert fields["Last wake"] == "5s ago, failed: it crashed"
 
 
-def test_programs_get_the_same_and_null_for_none() -> None:
+def test_json_contains_the_last_wake_or_null() -> None:
     document = wake_document(an_instance("Available", WAKE))
     assert document is not None
     assert document["milliseconds"]["total"] == 184

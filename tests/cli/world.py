@@ -1,4 +1,4 @@
-"""A project plane on the real server, in process, with players in the part of the controllers.
+"""A project plane on an API server in this process, with functions that act as controllers.
 
 Every command runs an event loop of its own, so each gets a server of its own over one journal.
 """
@@ -51,49 +51,52 @@ TOKENS = {
     "user": User("ada", ("system:masters",), frozenset({PLANE})),
     "owner": User("ada", ("system:masters",), frozenset({PLANE, PLATFORM})),
     "operator": User("ada", ("system:masters",), frozenset({EVERY_PLANE})),
-    "stranger": User("eve", (), frozenset()),
+    "unauthorized": User("eve", (), frozenset()),
     "controller": User("system:bootstrap", ("system:masters",), frozenset({EVERY_PLANE})),
 }
 
 Player = Callable[[Client], Coroutine[Any, Any, None]]
 
 
-async def nobody(_client: Client) -> None:
+async def no_controllers(_client: Client) -> None:
     """No controller is running."""
 
 
-def pretending(request: Request) -> Response | None:
-    """The gateway of a platform whose machines are simulated."""
+def simulated_gateway(request: Request) -> Response | None:
+    """Respond as the gateway of a platform with simulated machines."""
     if not request.path.endswith("/namespaces/default/drivers"):
         return None
-    told = {"driver": "simulated", "why": "as told", "answers": True}
-    return Response(200, encode({"items": [{"cell": "dfw", **told}, {"cell": "iad", **told}]}))
+    driver = {"driver": "simulated", "why": "as told", "answers": True}  # quoted
+    return Response(200, encode({"items": [{"cell": "dfw", **driver}, {"cell": "iad", **driver}]}))
 
 
 @dataclass
 class World:
-    """``player`` runs beside every command; ``before`` sees each request of the command first,
-    ``after`` each that was carried out, before it is answered. ``gateway`` answers what it can."""
+    """An API server over one journal, and hooks for each command.
+
+    ``player`` runs during each command. ``before`` is called before a request is sent, and
+    ``after`` before its response is returned. ``gateway`` may respond instead of the server.
+    """
 
     journal: MemoryJournal = field(default_factory=MemoryJournal)
-    player: Player = nobody
+    player: Player = no_controllers
     before: Callable[[Request, Client], Awaitable[None]] | None = None
     after: Callable[[Request], Awaitable[None]] | None = None
-    gateway: Callable[[Request], Response | None] = pretending
+    gateway: Callable[[Request], Response | None] = simulated_gateway
     writes: list[Request] = field(default_factory=list)
     uids: int = 0
     planes: tuple[PlaneName, ...] = (PLATFORM, PLANE)
 
     @asynccontextmanager
     async def open(self, _connection: Connection) -> AsyncIterator[World.Transport]:
-        """The seam of the commands: a transport to a server that lives as long as it is open."""
+        """Open a transport to a server that runs until the transport is closed."""
         async with self._serving() as server:
             client = _client(server)
             async with beside(self.player(client)):
                 yield World.Transport(self, server, client)
 
     def do(self, work: Callable[[Client], Awaitable[Any]], plane: PlaneName = PLANE) -> Any:
-        """Something outside of any command."""
+        """Run ``work`` with a client of the plane, outside of a command."""
 
         async def serve_and_work() -> Any:
             async with self._serving() as server:
@@ -140,9 +143,11 @@ class World:
 
 @asynccontextmanager
 async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Runs ``work`` beside the body; the exceptions of both come out as they are."""
+    """Run ``work`` concurrently with the body of the context."""
     task = asyncio.ensure_future(work)
-    await asyncio.sleep(0)  # to where it first waits: a player must watch before things happen
+    await asyncio.sleep(
+        0
+    )  # until its first wait, so that a player watches before the command writes
     try:
         yield
     finally:
@@ -159,7 +164,7 @@ def _client(server: ApiServer, plane: PlaneName = PLANE) -> Client:
 def write_kubeconfig(
     path: Path, token: str = "user", planes: tuple[PlaneName, ...] = (PLANE,)
 ) -> Path:
-    """A kubeconfig that leads to the world, through the seam."""
+    """Write a kubeconfig with a context for each plane of the world."""
     server = "https://127.0.0.1:1"
     document = {
         "current-context": "project/default",
@@ -186,7 +191,7 @@ def sent(request: Request) -> JsonObject:
 
 
 async def workloads(client: Client) -> AsyncIterator[Workload]:
-    """Each workload, whenever it has a generation that nobody reported on yet."""
+    """Yield each workload whose current generation has no status."""
     async for event in client.watch(WORKLOAD, "", namespace=NAMESPACE, timeout_s=600):
         found = event.object
         if found is None or event.type not in ("ADDED", "MODIFIED"):
@@ -196,7 +201,7 @@ async def workloads(client: Client) -> AsyncIterator[Workload]:
 
 
 async def healthy(client: Client) -> None:
-    """Everything that is asked for comes about."""
+    """Report every requested instance as ready."""
     async for workload in workloads(client):
         await report(client, workload)
 
