@@ -126,7 +126,7 @@ REQUIREMENTS: list[tuple[str, str, str]] = [
     ("13 reviews carry extra claims", "admission/test_webhook_lookups.py",
      "test_an_access_review_contains_all_claims_of_the_user"),
     ("33 LocationBindings of the project limit the cities", "server/test_admission.py",
-     "test_a_city_is_normalised_and_an_unknown_one_refused_with_the_nearest"),
+     "test_a_city_is_normalized_and_the_error_of_an_unknown_one_suggests_another"),
     ("39 a source of two cities is copied to both", "journeys/test_referenced_data.py",
      "test_a_source_of_two_cities_is_copied_to_both_and_deleted_from_each_on_its_own"),
     ("39 a lookup is about one template", "planning/federation/test_referenced_objects.py",

@@ -43,7 +43,7 @@ def test_a_named_folder_is_used_unchanged(tmp_path: Path) -> None:
 
 def test_a_named_folder_without_all_programs_is_refused(tmp_path: Path) -> None:
     environment = surroundings(tmp_path, KUBEBUILDER_ASSETS=str(tmp_path))
-    with pytest.raises(CannotBuild, match="does not have all of etcd, kube-apiserver"):
+    with pytest.raises(CannotBuild, match="does not contain all of etcd, kube-apiserver"):
         built_assets(environment)
     assert list(tmp_path.iterdir()) == []
 
