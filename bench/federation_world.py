@@ -29,7 +29,7 @@ from datum_compute.app.platform import (
     PlatformOptions,
 )
 from datum_compute.app.process import settle_memory
-from datum_compute.app.state_credentials import Credentials
+from datum_compute.app.state_credentials import PlaneTokens
 from datum_compute.client.client import Client
 from datum_compute.client.transport.faults import Fault, FaultyTransport
 from datum_compute.client.transport.in_process import InProcessTransport
@@ -96,7 +96,7 @@ async def new_world(
         layout,
         ports,
         journal,
-        Credentials("manager", tokens),
+        PlaneTokens("manager", tokens),
         PlatformOptions(control=ControllerOptions(reach=world.reach)),
     )
     world.project_user = ProjectUser(world.client(PROJECT))

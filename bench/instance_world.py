@@ -46,7 +46,7 @@ from datum_compute.app.platform import (
     PlatformOptions,
 )
 from datum_compute.app.process import settle_memory
-from datum_compute.app.state_credentials import Credentials
+from datum_compute.app.state_credentials import PlaneTokens
 from datum_compute.client.client import Client
 from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.client.transport.interface import Transport
@@ -64,7 +64,7 @@ SPACE = "default"
 PLENTY = 10**9
 REPLICAS_MAX = 1000  # of one Workload in one city
 
-CREDENTIALS = Credentials("manager", {PLATFORM: "user", HUB: "hub"})
+CREDENTIALS = PlaneTokens("manager", {PLATFORM: "user", HUB: "hub"})
 _RBAC = "rbac.authorization.k8s.io"
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 

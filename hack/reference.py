@@ -16,7 +16,7 @@ import click
 from datum_compute.api.kinds import KINDS
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.fields import IMMUTABLE_RULE, INT64_MAX, VALIDATIONS
-from datum_compute.api.meta.objects import Column, KindInfo
+from datum_compute.api.meta.objects import KindInfo, TableColumn
 from datum_compute.api.schema.derive import (
     INT_OR_STRING,
     PRESERVE,
@@ -172,7 +172,7 @@ def _constraints(schema: JsonObject, *, required: bool) -> str:
     return "; ".join(found)
 
 
-def _column_row(column: Column) -> tuple[str, ...]:
+def _column_row(column: TableColumn) -> tuple[str, ...]:
     return (column.name, f"`{column.path}`", "`-o wide`" if column.wide else "always")
 
 

@@ -13,12 +13,12 @@ import yaml
 import datum_compute
 from datum_compute.api.kinds import KINDS, kind_of
 from datum_compute.api.schema.derive import structural_schema
-from datum_compute.api.schema.validate import Report, compile_check, object_schema
+from datum_compute.api.schema.validate import ValidationReport, compile_check, object_schema
 from datum_compute.app.environment import Ports
 from datum_compute.app.metrics import process_registry
 from datum_compute.app.platform import PlaneLayout, Platform, PlatformOptions
 from datum_compute.app.settings.options import PROGRAMS
-from datum_compute.app.state_credentials import Credentials
+from datum_compute.app.state_credentials import PlaneTokens
 from datum_compute.controllers.events import EVENT_ONLY_REASONS, NORMAL_PROGRESS_REASONS
 from datum_compute.store.journal import MemoryJournal
 from hack.generate import stale_files, write_files
@@ -73,7 +73,7 @@ def test_every_metric_of_a_platform_is_documented() -> None:
     registry = process_registry()
     ports = Ports(lambda: 0.0, lambda: "uid", lambda: "suffix", Random(1))
     options = PlatformOptions(registry=registry)
-    Platform(PlaneLayout((), {}), ports, MemoryJournal(), Credentials("m", {}), options)
+    Platform(PlaneLayout((), {}), ports, MemoryJournal(), PlaneTokens("m", {}), options)
     text = METRICS_REFERENCE.read_text()
     names = {metric.name for metric in registry.collect()}
     assert names
@@ -108,7 +108,7 @@ def test_every_example_is_valid(example: Path) -> None:
     for manifest in yaml.safe_load_all(example.read_text()):
         kind = kind_of(manifest["apiVersion"], manifest["kind"])
         assert kind is not None, f"{example.name}: {manifest['kind']} is no kind of ours"
-        report = Report()
+        report = ValidationReport()
         compile_check(object_schema(structural_schema(kind)))(manifest, "", report)
         assert (report.errors, report.unknown) == ([], [])
 

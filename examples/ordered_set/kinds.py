@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from datum_compute.api.meta.codec import ApiStruct
 from datum_compute.api.meta.fields import doc
-from datum_compute.api.meta.objects import ApiObject, Column, KindInfo
+from datum_compute.api.meta.objects import ApiObject, KindInfo, TableColumn
 
 GROUP = "examples.datumapis.com"
 FINALIZER = f"{GROUP}/ordered-set"
@@ -52,9 +52,9 @@ ORDERED_SET = KindInfo(
     plural="orderedsets",
     model=OrderedSet,
     columns=(
-        Column("Wanted", ".spec.replicas", "integer"),
-        Column("Ready", ".status.readyReplicas", "integer"),
-        Column("Updated", ".status.updatedReplicas", "integer"),
+        TableColumn("Wanted", ".spec.replicas", "integer"),
+        TableColumn("Ready", ".status.readyReplicas", "integer"),
+        TableColumn("Updated", ".status.updatedReplicas", "integer"),
     ),
 )
 MEMBER = KindInfo(
@@ -63,5 +63,5 @@ MEMBER = KindInfo(
     kind="Member",
     plural="members",
     model=Member,
-    columns=(Column("Image", ".spec.image"), Column("Ready", ".status.ready", "boolean")),
+    columns=(TableColumn("Image", ".spec.image"), TableColumn("Ready", ".status.ready", "boolean")),
 )

@@ -40,7 +40,7 @@ from datum_compute.app.platform import (
     PlatformOptions,
     SecurityOptions,
 )
-from datum_compute.app.state_credentials import Credentials
+from datum_compute.app.state_credentials import PlaneTokens
 from datum_compute.client.client import Client
 from datum_compute.client.transport.interface import Transport
 from datum_compute.controllers import registry
@@ -93,7 +93,7 @@ class HostEnvironment:
     """What all hosts of a world share."""
 
     loop: VirtualLoop
-    credentials: Credentials
+    credentials: PlaneTokens
     providers: Mapping[PlaneName, Provider]
     reach: Callable[[str, PlaneName, Around], Transport]
     on_commit: CommitHook
@@ -407,8 +407,8 @@ async def _awaited(run: Beside) -> None:
     await run()
 
 
-def credentials_of(planes: Sequence[PlaneName]) -> Credentials:
-    return Credentials(MANAGER_TOKEN, {plane: f"token-of-{plane}" for plane in planes})
+def credentials_of(planes: Sequence[PlaneName]) -> PlaneTokens:
+    return PlaneTokens(MANAGER_TOKEN, {plane: f"token-of-{plane}" for plane in planes})
 
 
 def roles_of(layout: WorldLayout) -> list[HostRoles]:

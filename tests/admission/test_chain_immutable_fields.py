@@ -20,7 +20,7 @@ from datum_compute.api.kinds import (
 from datum_compute.api.meta.codec import JsonObject, copied
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.schema.derive import structural_schema
-from datum_compute.api.schema.validate import Report, compile_check
+from datum_compute.api.schema.validate import ValidationReport, compile_check
 
 CONSUMER = {"apiGroup": "resourcemanager.miloapis.com", "kind": "Project", "name": "demo"}
 TEMPLATE = {
@@ -93,7 +93,7 @@ ALLOWED: list[tuple[KindInfo[Any], str, Any]] = [
 
 def stored(kind: KindInfo[Any]) -> JsonObject:
     obj = {"metadata": {"name": "x"}, "spec": copied(SPECS[kind])}
-    report = Report()
+    report = ValidationReport()
     checked: JsonObject = compile_check(structural_schema(kind))(obj, "", report)
     assert report.errors == []
     return checked

@@ -14,7 +14,7 @@ import yaml
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.fields import LIST_KEYS, LIST_TYPE, VALIDATIONS
 from datum_compute.api.schema.derive import INT_OR_STRING, PRESERVE
-from datum_compute.api.schema.validate import Report, compile_check
+from datum_compute.api.schema.validate import ValidationReport, compile_check
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "crds"
 EACH_FILE = pytest.mark.parametrize("name", sorted(file.name for file in FOLDER.glob("*.yaml")))
@@ -68,7 +68,7 @@ def test_defaults_are_valid_and_need_no_pruning(name: str) -> None:
     """kube-apiserver rejects a default that is invalid or has unknown fields."""
     for path, node in nodes(schema_of(name)):
         if "default" in node:
-            report = Report()
+            report = ValidationReport()
             compile_check(node)(node["default"], path, report)
             assert (report.errors, report.unknown) == ([], []), path
 

@@ -14,7 +14,7 @@ from datum_compute.api.meta.codec import JsonObject, decode, encode, from_json
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.schema.derive import structural_schema
 from datum_compute.api.schema.report import Check
-from datum_compute.api.schema.validate import Report, compile_check
+from datum_compute.api.schema.validate import ValidationReport, compile_check
 from tests.api.generated_objects import objects_of
 
 
@@ -42,7 +42,7 @@ def _check(kind: KindInfo[Any]) -> Check:
 
 
 def apply_defaults(kind: KindInfo[Any], obj: JsonObject) -> JsonObject:
-    report = Report()
+    report = ValidationReport()
     result: JsonObject = _check(kind)(obj, "", report)
     assert (report.errors, report.unknown) == ([], [])
     return result

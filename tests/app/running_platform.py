@@ -24,7 +24,7 @@ from datum_compute.app.platform import (
     Platform,
     PlatformOptions,
 )
-from datum_compute.app.state_credentials import Credentials
+from datum_compute.app.state_credentials import PlaneTokens
 from datum_compute.client.client import Client
 from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
@@ -53,7 +53,7 @@ class Running:
 
     async def start(self) -> None:
         ports = Ports(self.loop.time, self.next_id, self.next_id, Random(1))
-        credentials = Credentials("token", {})
+        credentials = PlaneTokens("token", {})
         drivers = {
             cell: SimulatedDriver(table, now=self.loop.time, stop_s=self.stop_s)
             for cell, table in self.machines.items()

@@ -34,7 +34,7 @@ from datum_compute.app.certificates import (
 )
 from datum_compute.app.cluster_members import connection_to
 from datum_compute.app.state_credentials import (
-    Credentials,
+    PlaneTokens,
     ensure_credentials,
     merge_cells,
     write_kubeconfig,
@@ -205,7 +205,7 @@ def test_contexts_of_cells_are_merged_into_the_kubeconfig_of_the_platform(tmp_pa
 PLANE = cell_plane("dfw")
 
 
-def start_cell(folder: Path) -> tuple[Credentials, StaticTokens, HubToken]:
+def start_cell(folder: Path) -> tuple[PlaneTokens, StaticTokens, HubToken]:
     """Return what a process of the cell reads at its start."""
     path = folder / "tokens.json"
     credentials = ensure_credentials(path, (PLANE,), of_cell=True)

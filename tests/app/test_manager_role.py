@@ -13,7 +13,7 @@ from datum_compute.api.meta.objects import ApiObject, KindInfo, ObjectMeta, Ref
 from datum_compute.api.planes import HUB, PLATFORM, cell_plane, project_plane
 from datum_compute.app.environment import Ports
 from datum_compute.app.platform import PlaneLayout, Platform, PlatformOptions, SecurityOptions
-from datum_compute.app.state_credentials import Credentials
+from datum_compute.app.state_credentials import PlaneTokens
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.planes.roles import MANAGER_USER
 from datum_compute.server.access.audit import AuditEvent
@@ -38,7 +38,7 @@ def a_platform(loop: VirtualLoop, events: list[AuditEvent]) -> Platform:
     tokens = {plane: f"token-of-{plane}" for plane in (PLATFORM, PROJECT, HUB, CELL)}
     layout = PlaneLayout((PROJECT,), {CELL: SimulatedDriver(MachineTable(), now=ports.unix_s)})
     options = PlatformOptions(security=SecurityOptions(audit=events.append))
-    return Platform(layout, ports, MemoryJournal(), Credentials("manager", tokens), options)
+    return Platform(layout, ports, MemoryJournal(), PlaneTokens("manager", tokens), options)
 
 
 def test_no_request_of_the_manager_is_forbidden_during_the_life_of_a_workload() -> None:

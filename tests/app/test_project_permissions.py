@@ -25,7 +25,7 @@ from datum_compute.api.meta.objects import KindInfo, Ref
 from datum_compute.api.planes import HUB, PLATFORM, PlaneName, project_plane
 from datum_compute.app.environment import Ports
 from datum_compute.app.platform import PlaneLayout, Platform
-from datum_compute.app.state_credentials import Credentials
+from datum_compute.app.state_credentials import PlaneTokens
 from datum_compute.client.client import Client
 from datum_compute.store.journal import MemoryJournal
 from testkit.sim.loop import VirtualLoop, run_virtual
@@ -47,7 +47,7 @@ def run_on_platform(story: Callable[[As], Coroutine[Any, Any, None]]) -> None:
             return f"id-{next(ids)}"
 
         ports = Ports(loop.time, next_id, next_id, Random(1))
-        credentials = Credentials("t-manager", TOKENS)
+        credentials = PlaneTokens("t-manager", TOKENS)
         platform = Platform(PlaneLayout((FIRST,), {}), ports, MemoryJournal(), credentials)
         running = loop.create_task(platform.run())
         await platform.ready.wait()

@@ -30,7 +30,7 @@ from datum_compute.api.meta.codec import JsonObject, decode, encode
 from datum_compute.api.planes import HUB, PLATFORM, cell_plane, path_prefix, project_plane
 from datum_compute.app.environment import Ports
 from datum_compute.app.platform import PlaneLayout, Platform, PlatformOptions, SecurityOptions
-from datum_compute.app.state_credentials import Credentials
+from datum_compute.app.state_credentials import PlaneTokens
 from datum_compute.drivers.driver import NO_DATA, MachineData, PermanentError
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.server.access.audit import AuditEvent
@@ -91,7 +91,7 @@ class OutputCollector:
             PlaneLayout((PROJECT,), {CELL: FailingDriver(MachineTable(), now=ports.unix_s)}),
             ports,
             MemoryJournal(),
-            Credentials("canary-of-manager", {**tokens, PROJECT: TOKEN}),
+            PlaneTokens("canary-of-manager", {**tokens, PROJECT: TOKEN}),
             PlatformOptions(
                 security=SecurityOptions(audit=self.audit.append),
                 registry=self.registry,

@@ -22,7 +22,7 @@ from datum_compute.api.meta.codec import decode, decode_as, from_json
 from datum_compute.api.planes import cell_plane, project_plane
 from datum_compute.app.environment import Ports
 from datum_compute.app.platform import PlaneLayout, Platform, PlatformOptions, SecurityOptions
-from datum_compute.app.state_credentials import Credentials
+from datum_compute.app.state_credentials import PlaneTokens
 from datum_compute.drivers.simulated.behaviors import SimulatedMachine
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.store.dump import decode_dump
@@ -185,6 +185,6 @@ def _platform(
         PlaneLayout((PROJECT,), {CELL: SimulatedDriver(table, now=now)}),
         Ports(now, new_id, new_id, Random(1)),
         journal,
-        Credentials("token", {}),
+        PlaneTokens("token", {}),
         PlatformOptions(security=SecurityOptions(authority=recorded.authority)),
     )

@@ -87,7 +87,7 @@ from datum_compute.api.meta.fields import IMMUTABLE_RULE, VALIDATIONS
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.schema.derive import structural_schema
 from datum_compute.api.schema.report import limit_causes
-from datum_compute.api.schema.validate import Check, Report, compile_check
+from datum_compute.api.schema.validate import Check, ValidationReport, compile_check
 
 # --- Fields of the public API that are not implemented yet
 # These are refused, because the workload would not be what its author described without them. Other
@@ -142,7 +142,7 @@ class ImmutableField:
         value: Any = obj
         for name in self.path:
             value = value.get(name) if isinstance(value, dict) else None
-        return None if value is None else self.check(value, "", Report())
+        return None if value is None else self.check(value, "", ValidationReport())
 
 
 def check_immutable_fields(
@@ -150,7 +150,7 @@ def check_immutable_fields(
 ) -> Iterable[Cause]:
     if old is None:
         return
-    report = Report()
+    report = ValidationReport()
     for field in _immutable_fields(kind):
         before, now = field.value_in(old), field.value_in(new)
         if before is not None and now is not None and before != now:

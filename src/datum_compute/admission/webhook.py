@@ -47,7 +47,7 @@ from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.reviews import SUBJECT_ACCESS_REVIEW
 from datum_compute.api.schema.derive import structural_schema
-from datum_compute.api.schema.validate import Check, Report, compile_check, object_schema
+from datum_compute.api.schema.validate import Check, ValidationReport, compile_check, object_schema
 from datum_compute.client.client import Client
 
 # --- The kinds of the webhook: kinds of the platform that have rules
@@ -101,7 +101,7 @@ class Webhook:
         kind = _kind_of(review)
         if kind is None or review.object is None:
             return allow(review)
-        report = Report()
+        report = ValidationReport()
         _compile_kind_check(kind)(review.object, "", report)
         if report.errors:
             return allow(review)
@@ -184,7 +184,7 @@ def _find_kind(review: Review) -> KindInfo[Any] | None:
 
 def _apply_schema(kind: KindInfo[Any], obj: JsonObject) -> tuple[JsonObject, list[Cause]]:
     """Return the object, pruned and with the defaults of its schema, and its schema errors."""
-    report = Report()
+    report = ValidationReport()
     checked: JsonObject = _compile_kind_check(kind)(_content(obj), "", report)
     return {**checked, "metadata": obj["metadata"], **_status(obj)}, report.errors
 

@@ -13,7 +13,7 @@ from msgspec import Meta, field
 from datum_compute.api.conditions import Conditions
 from datum_compute.api.meta.codec import ApiStruct
 from datum_compute.api.meta.fields import doc
-from datum_compute.api.meta.objects import ApiObject, Column, KindInfo
+from datum_compute.api.meta.objects import ApiObject, KindInfo, TableColumn
 
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 NAMES_ACCEPTED, ESTABLISHED, TERMINATING = "NamesAccepted", "Established", "Terminating"
@@ -165,5 +165,5 @@ DEFINITION = KindInfo(
     namespaced=False,
     built_in=True,
     short_names=("crd", "crds"),
-    columns=(Column("Created At", ".metadata.creationTimestamp"),),
+    columns=(TableColumn("Created At", ".metadata.creationTimestamp"),),
 )

@@ -19,7 +19,7 @@ from datum_compute.api.meta.fields import (
     doc,
     keyed,
 )
-from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, Selectable
+from datum_compute.api.meta.objects import ApiObject, KindInfo, Selectable, TableColumn
 
 
 class NamespaceSpec(ApiStruct, frozen=True, kw_only=True):
@@ -73,8 +73,8 @@ NAMESPACE = KindInfo(
     selectable=(Selectable("status.phase", ".status.phase"),),
     short_names=("ns",),
     columns=(
-        Column("Status", ".status.phase"),
-        Column("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Status", ".status.phase"),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
     ),
 )
 
@@ -113,8 +113,8 @@ CONFIG_MAP = KindInfo(
     has_generation=False,
     short_names=("cm",),
     columns=(
-        Column("Data", ".data,.binaryData", "count"),
-        Column("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Data", ".data,.binaryData", "count"),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
     ),
 )
 
@@ -160,9 +160,9 @@ SECRET = KindInfo(
     has_generation=False,
     selectable=(Selectable("type", ".type"),),
     columns=(
-        Column("Type", ".type"),
-        Column("Data", ".data", "count"),
-        Column("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Type", ".type"),
+        TableColumn("Data", ".data", "count"),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
     ),
 )
 
@@ -197,8 +197,8 @@ SERVICE_ACCOUNT = KindInfo(
     has_generation=False,
     short_names=("sa",),
     columns=(
-        Column("Secrets", ".secrets", "count"),
-        Column("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Secrets", ".secrets", "count"),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
     ),
 )
 
@@ -256,8 +256,8 @@ LEASE = KindInfo(
     put_creates=True,
     has_generation=False,
     columns=(
-        Column("Holder", ".spec.holderIdentity"),
-        Column("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Holder", ".spec.holderIdentity"),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
     ),
 )
 

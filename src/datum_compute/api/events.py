@@ -10,7 +10,7 @@ from typing import Annotated
 
 from datum_compute.api.meta.codec import ApiStruct
 from datum_compute.api.meta.fields import DateTime, MicroTime, ObjectReference, doc
-from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, Selectable
+from datum_compute.api.meta.objects import ApiObject, KindInfo, Selectable, TableColumn
 
 REFERENCE_FIELDS = (
     "kind",
@@ -94,17 +94,17 @@ EVENT = KindInfo(
         Selectable("type", ".type"),
     ),
     columns=(
-        Column(
+        TableColumn(
             "Last Seen",
             ".series.lastObservedTime,.lastTimestamp,.firstTimestamp,.eventTime",
             "date",
         ),
-        Column("Type", ".type"),
-        Column("Reason", ".reason"),
-        Column("Object", ".involvedObject", "object"),
-        Column("Source", ".source.component,.reportingComponent", wide=True),
-        Column("Message", ".message"),
-        Column("Count", ".series.count,.count", "integer", wide=True),
+        TableColumn("Type", ".type"),
+        TableColumn("Reason", ".reason"),
+        TableColumn("Object", ".involvedObject", "object"),
+        TableColumn("Source", ".source.component,.reportingComponent", wide=True),
+        TableColumn("Message", ".message"),
+        TableColumn("Count", ".series.count,.count", "integer", wide=True),
     ),
 )
 
@@ -184,14 +184,14 @@ EVENTS_V1 = KindInfo(
         Selectable("type", ".type"),
     ),
     columns=(
-        Column(
+        TableColumn(
             "Last Seen",
             ".series.lastObservedTime,.deprecatedLastTimestamp,.deprecatedFirstTimestamp,.eventTime",
             "date",
         ),
-        Column("Type", ".type"),
-        Column("Reason", ".reason"),
-        Column("Object", ".regarding", "object"),
-        Column("Message", ".note"),
+        TableColumn("Type", ".type"),
+        TableColumn("Reason", ".reason"),
+        TableColumn("Object", ".regarding", "object"),
+        TableColumn("Message", ".note"),
     ),
 )

@@ -13,7 +13,7 @@ from datum_compute.api.conditions import Conditions
 from datum_compute.api.meta.codec import ApiStruct
 from datum_compute.api.meta.fields import doc
 from datum_compute.api.meta.label_selector import LabelSelector
-from datum_compute.api.meta.objects import ApiObject, Column, KindInfo
+from datum_compute.api.meta.objects import ApiObject, KindInfo, TableColumn
 
 
 class ResourceSelector(ApiStruct, frozen=True, kw_only=True):
@@ -110,7 +110,7 @@ POLICY = KindInfo(
     partial=True,
     has_status=False,
     short_names=("pp",),
-    columns=(Column("Age", ".metadata.creationTimestamp", "date"),),
+    columns=(TableColumn("Age", ".metadata.creationTimestamp", "date"),),
 )
 
 
@@ -176,9 +176,9 @@ CLUSTER = KindInfo(
     partial=True,
     namespaced=False,
     columns=(
-        Column("Version", ".status.kubernetesVersion"),
-        Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
-        Column("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Version", ".status.kubernetesVersion"),
+        TableColumn("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
     ),
 )
 
@@ -204,7 +204,7 @@ CLUSTER_POLICY = KindInfo(
     namespaced=False,
     has_status=False,
     short_names=("cpp",),
-    columns=(Column("Age", ".metadata.creationTimestamp", "date"),),
+    columns=(TableColumn("Age", ".metadata.creationTimestamp", "date"),),
 )
 
 
@@ -263,9 +263,9 @@ class ResourceBinding(ApiObject, frozen=True, kw_only=True):
 
 
 COLUMNS = (
-    Column("Scheduled", '.status.conditions[?(@.type=="Scheduled")].status'),
-    Column("FullyApplied", '.status.conditions[?(@.type=="FullyApplied")].status'),
-    Column("Age", ".metadata.creationTimestamp", "date"),
+    TableColumn("Scheduled", '.status.conditions[?(@.type=="Scheduled")].status'),
+    TableColumn("FullyApplied", '.status.conditions[?(@.type=="FullyApplied")].status'),
+    TableColumn("Age", ".metadata.creationTimestamp", "date"),
 )
 
 BINDING = KindInfo(
@@ -358,7 +358,7 @@ WORK = KindInfo(
     partial=True,
     short_names=("wk",),
     columns=(
-        Column("Applied", '.status.conditions[?(@.type=="Applied")].status'),
-        Column("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Applied", '.status.conditions[?(@.type=="Applied")].status'),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
     ),
 )

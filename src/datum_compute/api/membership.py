@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from datum_compute.api.meta.codec import ApiStruct
 from datum_compute.api.meta.fields import Time, doc
-from datum_compute.api.meta.objects import ApiObject, Column, KindInfo
+from datum_compute.api.meta.objects import ApiObject, KindInfo, TableColumn
 
 
 class JoinTokenSpec(ApiStruct, frozen=True, kw_only=True):
@@ -53,10 +53,10 @@ JOIN_TOKEN = KindInfo(
     model=JoinToken,
     namespaced=False,
     columns=(
-        Column("Cell", ".spec.cell"),
-        Column("Expires", ".spec.expiresAt"),
-        Column("Used By", ".status.usedBy"),
-        Column("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Cell", ".spec.cell"),
+        TableColumn("Expires", ".spec.expiresAt"),
+        TableColumn("Used By", ".status.usedBy"),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
     ),
 )
 

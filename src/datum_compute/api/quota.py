@@ -26,7 +26,7 @@ from datum_compute.api.meta.fields import (
     immutable,
     keyed,
 )
-from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
+from datum_compute.api.meta.objects import ApiObject, KindInfo, TableColumn, selectable_fields
 
 # --- ResourceRegistration
 # Operators create it on the platform plane. Its type, unit and consumer cannot be changed, because
@@ -92,12 +92,12 @@ REGISTRATION = KindInfo(
     categories=("quota",),
     selectable=selectable_fields("spec.resourceType"),
     columns=(
-        Column("Age", ".metadata.creationTimestamp", "date"),
-        Column("Resource Type", ".spec.resourceType"),
-        Column("Type", ".spec.type"),
-        Column("Consumer", ".spec.consumerType.kind"),
-        Column("Active", '.status.conditions[?(@.type=="Active")].status'),
-        Column("Unit", ".spec.displayUnit", wide=True),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Resource Type", ".spec.resourceType"),
+        TableColumn("Type", ".spec.type"),
+        TableColumn("Consumer", ".spec.consumerType.kind"),
+        TableColumn("Active", '.status.conditions[?(@.type=="Active")].status'),
+        TableColumn("Unit", ".spec.displayUnit", wide=True),
     ),
 )
 
@@ -183,12 +183,12 @@ CLAIM = KindInfo(
         "spec.resourceRef.name",
     ),
     columns=(
-        Column("Age", ".metadata.creationTimestamp", "date"),
-        Column("Consumer", ".spec.consumerRef.name"),
-        Column("Resource", ".spec.resourceRef.name"),
-        Column("Granted", '.status.conditions[?(@.type=="Granted")].status'),
-        Column("Reason", '.status.conditions[?(@.type=="Granted")].reason'),
-        Column("Message", '.status.conditions[?(@.type=="Granted")].message', wide=True),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Consumer", ".spec.consumerRef.name"),
+        TableColumn("Resource", ".spec.resourceRef.name"),
+        TableColumn("Granted", '.status.conditions[?(@.type=="Granted")].status'),
+        TableColumn("Reason", '.status.conditions[?(@.type=="Granted")].reason'),
+        TableColumn("Message", '.status.conditions[?(@.type=="Granted")].message', wide=True),
     ),
 )
 
@@ -250,14 +250,14 @@ BUCKET = KindInfo(
         "spec.consumerRef.kind", "spec.consumerRef.name", "spec.resourceType"
     ),
     columns=(
-        Column("Age", ".metadata.creationTimestamp", "date"),
-        Column("Consumer", ".spec.consumerRef.name"),
-        Column("Resource Type", ".spec.resourceType"),
-        Column("Limit", ".status.limit", "integer"),
-        Column("Allocated", ".status.allocated", "integer"),
-        Column("Available", ".status.available", "integer"),
-        Column("Claims", ".status.claimCount", "integer", wide=True),
-        Column("Grants", ".status.grantCount", "integer", wide=True),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Consumer", ".spec.consumerRef.name"),
+        TableColumn("Resource Type", ".spec.resourceType"),
+        TableColumn("Limit", ".status.limit", "integer"),
+        TableColumn("Allocated", ".status.allocated", "integer"),
+        TableColumn("Available", ".status.available", "integer"),
+        TableColumn("Claims", ".status.claimCount", "integer", wide=True),
+        TableColumn("Grants", ".status.grantCount", "integer", wide=True),
     ),
 )
 
@@ -312,11 +312,11 @@ GRANT = KindInfo(
     categories=("quota",),
     selectable=selectable_fields("spec.consumerRef.kind", "spec.consumerRef.name"),
     columns=(
-        Column("Age", ".metadata.creationTimestamp", "date"),
-        Column("Consumer Kind", ".spec.consumerRef.kind"),
-        Column("Consumer", ".spec.consumerRef.name"),
-        Column("Active", '.status.conditions[?(@.type=="Active")].status'),
-        Column("Reason", '.status.conditions[?(@.type=="Active")].reason'),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Consumer Kind", ".spec.consumerRef.kind"),
+        TableColumn("Consumer", ".spec.consumerRef.name"),
+        TableColumn("Active", '.status.conditions[?(@.type=="Active")].status'),
+        TableColumn("Reason", '.status.conditions[?(@.type=="Active")].reason'),
     ),
 )
 

@@ -9,7 +9,7 @@ from msgspec import field
 from datum_compute.api.meta.codec import ApiStruct
 from datum_compute.api.meta.fields import doc
 from datum_compute.api.meta.label_selector import LabelSelector
-from datum_compute.api.meta.objects import ApiObject, Column, KindInfo
+from datum_compute.api.meta.objects import ApiObject, KindInfo, TableColumn
 
 # --- Rules, subjects and references to roles
 
@@ -112,7 +112,7 @@ CLUSTER_ROLE = KindInfo(
     needs_version=False,
     put_creates=True,
     has_generation=False,
-    columns=(Column("Created At", ".metadata.creationTimestamp"),),
+    columns=(TableColumn("Created At", ".metadata.creationTimestamp"),),
 )
 
 
@@ -136,7 +136,7 @@ ROLE = KindInfo(
     needs_version=False,
     put_creates=True,
     has_generation=False,
-    columns=(Column("Created At", ".metadata.creationTimestamp"),),
+    columns=(TableColumn("Created At", ".metadata.creationTimestamp"),),
 )
 
 
@@ -164,8 +164,8 @@ ROLE_BINDING = KindInfo(
     put_creates=True,
     has_generation=False,
     columns=(
-        Column("Role", ".roleRef", "reference"),
-        Column("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Role", ".roleRef", "reference"),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
     ),
 )
 
@@ -195,7 +195,7 @@ CLUSTER_ROLE_BINDING = KindInfo(
     put_creates=True,
     has_generation=False,
     columns=(
-        Column("Role", ".roleRef", "reference"),
-        Column("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Role", ".roleRef", "reference"),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
     ),
 )

@@ -13,7 +13,7 @@ from msgspec import Meta
 from datum_compute.api.conditions import Conditions
 from datum_compute.api.meta.codec import ApiStruct
 from datum_compute.api.meta.fields import ShortText, doc, immutable
-from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
+from datum_compute.api.meta.objects import ApiObject, KindInfo, TableColumn, selectable_fields
 
 
 class ProjectOwner(ApiStruct, frozen=True, kw_only=True):
@@ -54,10 +54,10 @@ PROJECT = KindInfo(
     categories=("resourcemanager",),
     selectable=selectable_fields("spec.ownerRef.name"),
     columns=(
-        Column("Age", ".metadata.creationTimestamp", "date"),
-        Column("Owner", ".spec.ownerRef.name"),
-        Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
-        Column("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Owner", ".spec.ownerRef.name"),
+        TableColumn("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+        TableColumn("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
     ),
 )
 
@@ -93,8 +93,8 @@ ORGANIZATION = KindInfo(
     short_names=("org",),
     categories=("resourcemanager",),
     columns=(
-        Column("Age", ".metadata.creationTimestamp", "date"),
-        Column("Display Name", ".spec.displayName"),
-        Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Display Name", ".spec.displayName"),
+        TableColumn("Ready", '.status.conditions[?(@.type=="Ready")].status'),
     ),
 )

@@ -30,7 +30,7 @@ from datum_compute.api.meta.fields import (
     doc,
     immutable,
 )
-from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
+from datum_compute.api.meta.objects import ApiObject, KindInfo, TableColumn, selectable_fields
 
 
 class ServiceOwner(ApiStruct, frozen=True, kw_only=True):
@@ -103,12 +103,12 @@ SERVICE = KindInfo(
     categories=("catalogue",),
     selectable=selectable_fields("spec.serviceName", "spec.phase"),
     columns=(
-        Column("Age", ".metadata.creationTimestamp", "date"),
-        Column("Service Name", ".spec.serviceName"),
-        Column("Phase", ".spec.phase"),
-        Column("Mode", ".spec.enablementPolicy.mode"),
-        Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
-        Column("Display Name", ".spec.displayName", wide=True),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Service Name", ".spec.serviceName"),
+        TableColumn("Phase", ".spec.phase"),
+        TableColumn("Mode", ".spec.enablementPolicy.mode"),
+        TableColumn("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+        TableColumn("Display Name", ".spec.displayName", wide=True),
     ),
 )
 
@@ -219,11 +219,11 @@ SERVICE_CONFIGURATION = KindInfo(
     categories=("catalogue",),
     selectable=selectable_fields("spec.serviceRef.name"),
     columns=(
-        Column("Age", ".metadata.creationTimestamp", "date"),
-        Column("Service", ".spec.serviceRef.name"),
-        Column("Phase", ".spec.phase"),
-        Column("Version", ".spec.version"),
-        Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Service", ".spec.serviceRef.name"),
+        TableColumn("Phase", ".spec.phase"),
+        TableColumn("Version", ".spec.version"),
+        TableColumn("Ready", '.status.conditions[?(@.type=="Ready")].status'),
     ),
 )
 
@@ -283,12 +283,12 @@ CONSUMER = KindInfo(
     categories=("catalogue",),
     selectable=selectable_fields("spec.serviceRef.name", "spec.consumerProjectRef.name"),
     columns=(
-        Column("Age", ".metadata.creationTimestamp", "date"),
-        Column("Service", ".spec.serviceRef.name"),
-        Column("Project", ".spec.consumerProjectRef.name"),
-        Column("Phase", ".status.phase"),
-        Column("Decision", ".spec.approval.decision"),
-        Column("Suspended", ".spec.suspended", "boolean", wide=True),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Service", ".spec.serviceRef.name"),
+        TableColumn("Project", ".spec.consumerProjectRef.name"),
+        TableColumn("Phase", ".status.phase"),
+        TableColumn("Decision", ".spec.approval.decision"),
+        TableColumn("Suspended", ".spec.suspended", "boolean", wide=True),
     ),
 )
 
@@ -350,12 +350,12 @@ ENTITLEMENT = KindInfo(
     categories=("catalogue",),
     selectable=selectable_fields("spec.serviceRef.name"),
     columns=(
-        Column("Age", ".metadata.creationTimestamp", "date"),
-        Column("Service", ".spec.serviceRef.name"),
-        Column("Phase", ".status.phase"),
-        Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
-        Column("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
-        Column("Origin", ".status.origin", wide=True),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Service", ".spec.serviceRef.name"),
+        TableColumn("Phase", ".status.phase"),
+        TableColumn("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+        TableColumn("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
+        TableColumn("Origin", ".status.origin", wide=True),
     ),
 )
 

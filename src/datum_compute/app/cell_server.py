@@ -59,7 +59,7 @@ from datum_compute.app.process import (
 )
 from datum_compute.app.settings.settings import CellSettings, cell_settings
 from datum_compute.app.state_credentials import (
-    Credentials,
+    PlaneTokens,
     ensure_credentials,
     ensure_signer,
     write_kubeconfigs,
@@ -165,7 +165,7 @@ async def _serve(
 
 
 def _write_kubeconfigs(
-    settings: CellSettings, credentials: Credentials, authority: bytes, port: int
+    settings: CellSettings, credentials: PlaneTokens, authority: bytes, port: int
 ) -> None:
     (plane,) = credentials.planes
     write_kubeconfigs(settings.state_dir, credentials, authority, port, plane)

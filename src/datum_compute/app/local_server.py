@@ -58,7 +58,7 @@ from datum_compute.app.process import (
 )
 from datum_compute.app.settings.settings import LocalSettings, local_settings
 from datum_compute.app.state_credentials import (
-    Credentials,
+    PlaneTokens,
     ensure_credentials,
     ensure_signer,
     with_projects,
@@ -185,7 +185,7 @@ class _Kubeconfigs:
     """Writes the kubeconfigs of the state directory: a context for every plane that exists."""
 
     state: Path
-    credentials: Credentials
+    credentials: PlaneTokens
     authority: Path
     cells: tuple[PlaneName, ...]
     platform: Platform

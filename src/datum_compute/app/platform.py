@@ -42,7 +42,7 @@ from datum_compute.app.controllers import (
 from datum_compute.app.default_projects import DefaultProjects
 from datum_compute.app.environment import Ports
 from datum_compute.app.project_planes import ProjectPlanes, existence_check
-from datum_compute.app.state_credentials import Credentials
+from datum_compute.app.state_credentials import PlaneTokens
 from datum_compute.client.client import Client
 from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.controllers import registry
@@ -165,7 +165,7 @@ class Platform:
         layout: PlaneLayout,
         ports: Ports,
         journal: Journal,
-        credentials: Credentials,
+        credentials: PlaneTokens,
         options: PlatformOptions | None = None,
     ) -> None:
         options = options or PlatformOptions()

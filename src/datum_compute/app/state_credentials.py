@@ -40,7 +40,7 @@ HUB_TOKEN, NEXT_HUB_TOKEN = "hub-of-cell", "next-hub-of-cell"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Credentials:
+class PlaneTokens:
     """Tokens by plane. The repr omits them.
 
     The token of a plane gives access to that plane and to those in ``_reached_by``. The roles of a
@@ -87,7 +87,7 @@ def _reached_by(plane: PlaneName) -> frozenset[str]:
             return frozenset({plane})
 
 
-def with_projects(credentials: Credentials, projects: Collection[PlaneName]) -> Credentials:
+def with_projects(credentials: PlaneTokens, projects: Collection[PlaneName]) -> PlaneTokens:
     """Return credentials for exactly these projects and all other planes.
 
     A project that was created later uses the token of the platform administrator. Tokens of deleted
@@ -105,13 +105,13 @@ def with_projects(credentials: Credentials, projects: Collection[PlaneName]) -> 
     )
 
 
-def new_credentials(planes: Iterable[PlaneName]) -> Credentials:
-    return Credentials(new_token(), {plane: new_token() for plane in planes})
+def new_credentials(planes: Iterable[PlaneName]) -> PlaneTokens:
+    return PlaneTokens(new_token(), {plane: new_token() for plane in planes})
 
 
 def ensure_credentials(
     path: Path, planes: Iterable[PlaneName], *, of_cell: bool = False
-) -> Credentials:
+) -> PlaneTokens:
     """Read the tokens from the file, and add a new one for each plane without a token.
 
     A cell has a token for the hub instead of one for the operator.
@@ -127,8 +127,8 @@ def ensure_credentials(
     next_hub = tokens.pop(NEXT_HUB_TOKEN, "")
     own = {PlaneName(name): token for name, token in tokens.items()}
     if of_cell:
-        return Credentials(manager, own, hub=own_other, next_hub=next_hub)
-    return Credentials(manager, own, own_other)
+        return PlaneTokens(manager, own, hub=own_other, next_hub=next_hub)
+    return PlaneTokens(manager, own, own_other)
 
 
 def read_tokens(path: Path) -> dict[str, str]:
@@ -200,7 +200,7 @@ def _write(path: Path, config: dict[str, Any]) -> None:
 
 
 def write_kubeconfigs(
-    state: Path, credentials: Credentials, authority: bytes, port: int, current: PlaneName
+    state: Path, credentials: PlaneTokens, authority: bytes, port: int, current: PlaneName
 ) -> None:
     """Write a kubeconfig for users and one for controllers.
 

@@ -21,7 +21,7 @@ from datum_compute.api.meta.codec import (
     to_json,
 )
 from datum_compute.api.schema.derive import structural_schema
-from datum_compute.api.schema.validate import Report, compile_check
+from datum_compute.api.schema.validate import ValidationReport, compile_check
 
 CONTAINER = {"name": "web", "image": "example/web:1"}
 TEMPLATE = {"spec": {"runtime": {"sandbox": {"containers": [CONTAINER]}}}}
@@ -74,7 +74,7 @@ def test_any_change_of_content_changes_the_hash() -> None:
 
 
 def test_defaults_of_the_server_do_not_change_the_template_hash() -> None:
-    defaulted = compile_check(structural_schema(WORKLOAD))(MANIFEST, "", Report())
+    defaulted = compile_check(structural_schema(WORKLOAD))(MANIFEST, "", ValidationReport())
     assert defaulted != MANIFEST
     before, after = from_json(MANIFEST, Workload), from_json(defaulted, Workload)
     assert canonical_hash(before.spec.template) == canonical_hash(after.spec.template)

@@ -14,7 +14,7 @@ from datum_compute.api.schema.report import (
     ERRORS_MAX,
     STEPS_MAX,
     Check,
-    Report,
+    ValidationReport,
     shown,
 )
 from datum_compute.api.schema.validate import compile_check, structure_of
@@ -31,8 +31,8 @@ def fields(**properties: JsonObject) -> JsonObject:
     return {"type": "object", "properties": properties}
 
 
-def check_spec(check: Check, value: Any) -> Report:
-    report = Report()
+def check_spec(check: Check, value: Any) -> ValidationReport:
+    report = ValidationReport()
     check(value, "spec", report)
     return report
 
@@ -127,8 +127,8 @@ def test_the_structure_of_a_schema_prunes_and_applies_defaults_like_the_schema()
         b={**list_of(fields(c={**TEXT, "nullable": True}), maxItems=2), "anyOf": [{"minItems": 1}]},
     )
     value = {"b": [{"c": None, "unknown": 1}, {}], "unknown": 2}
-    expected = compile_check(schema)(value, "", Report())
-    report = Report()
+    expected = compile_check(schema)(value, "", ValidationReport())
+    report = ValidationReport()
     assert compile_check(structure_of(schema))(value, "", report) == expected
     assert not report.errors
-    assert compile_check(structure_of(schema, defaults=False))({}, "", Report()) == {}
+    assert compile_check(structure_of(schema, defaults=False))({}, "", ValidationReport()) == {}

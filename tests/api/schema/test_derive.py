@@ -15,7 +15,7 @@ from datum_compute.api.meta.fields import LIST_KEYS, LIST_TYPE, VALIDATIONS
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.reviews import REVIEWS
 from datum_compute.api.schema.derive import INT_OR_STRING, PRESERVE, structural_schema
-from datum_compute.api.schema.validate import Report, compile_check
+from datum_compute.api.schema.validate import ValidationReport, compile_check
 
 GOLDEN = Path(__file__).parent / "golden" / "workload_schema.json"
 EACH_KIND = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.kind))
@@ -120,7 +120,7 @@ def test_the_keys_of_a_list_are_required_or_have_defaults(kind: KindInfo[Any]) -
 def test_defaults_are_valid(kind: KindInfo[Any]) -> None:
     for path, schema in nodes(kind.kind, structural_schema(kind)):
         if "default" in schema:
-            report = Report()
+            report = ValidationReport()
             compile_check(schema)(schema["default"], path, report)
             assert (report.errors, report.unknown) == ([], [])
 
@@ -132,7 +132,7 @@ def test_no_default_is_an_empty_value(kind: KindInfo[Any]) -> None:
 
 
 def find_unknown_fields(kind: KindInfo[Any], value: JsonObject) -> list[str]:
-    report = Report()
+    report = ValidationReport()
     compile_check(structural_schema(kind))(value, "", report)
     return report.unknown
 
@@ -172,6 +172,6 @@ def test_limits_of_integers_are_integers_as_floats(kind: KindInfo[Any]) -> None:
 def test_an_integer_of_int_or_string_has_at_most_64_bits() -> None:
     check = compile_check({INT_OR_STRING: True, "anyOf": [{"type": "integer"}, {"type": "string"}]})
     for value, fits in ((2**63 - 1, True), (2**63, False), ("4Gi", True)):
-        report = Report()
+        report = ValidationReport()
         check(value, "cpu", report)
         assert (not report.errors) is fits

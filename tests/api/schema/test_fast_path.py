@@ -26,7 +26,7 @@ from datum_compute.api.schema.fast_path import (
     compile_fast_check,
     key_of,
 )
-from datum_compute.api.schema.report import Check, Report
+from datum_compute.api.schema.report import Check, ValidationReport
 from datum_compute.api.schema.validate import Compiler, compile_check, object_schema
 from tests.api.generated_objects import objects_of
 
@@ -76,7 +76,7 @@ SCHEMAS: list[tuple[JsonObject, JsonObject]] = [
 
 def run_check(check: Check, value: Any) -> tuple[str, list[Cause], list[str]]:
     """Return the result as text, in which 1, 1.0 and true differ."""
-    report = Report()
+    report = ValidationReport()
     return json.dumps(check(value, "here", report)), report.errors, report.unknown
 
 
@@ -112,7 +112,7 @@ def test_the_fast_check_equals_the_full_check_for_objects_of_every_kind(
     fast, fit, slow = checks_of(kind)
     value = {**data.draw(objects_of(kind)), "metadata": {"name": "a", "odd": None}}
     assert run_check(fast, value) == run_check(slow, value)
-    assert fit(value, _fast_report()) == slow(value, "", Report())
+    assert fit(value, _fast_report()) == slow(value, "", ValidationReport())
     for _ in range(5):
         value = deepcopy(value)
         damage(value, data)
@@ -146,9 +146,9 @@ def _entries(value: Any) -> list[tuple[Any, Any]]:
 def test_defaults_with_parts_are_not_shared_between_objects() -> None:
     inner = {"type": "array", "items": {"type": "object", PRESERVE: True}, "default": [{}]}
     check = compile_fast_check({"type": "object", "properties": {"list": inner}})
-    first = check({}, "", Report())
+    first = check({}, "", ValidationReport())
     first["list"][0]["name"] = "changed"
-    assert check({}, "", Report()) == {"list": [{}]}
+    assert check({}, "", ValidationReport()) == {"list": [{}]}
 
 
 SPEC_SCHEMA = {
@@ -176,7 +176,7 @@ SPEC_SCHEMA = {
 
 
 def check_spec(check: Any, spec: Any) -> tuple[Any, list[str]]:
-    report = Report()
+    report = ValidationReport()
     return check({"spec": spec}, "", report), [cause.field for cause in report.errors]
 
 

@@ -12,11 +12,11 @@ from datum_compute.api.kinds import DEPLOYMENT, KINDS, SERVER, WORKLOAD
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.fields import IMAGE, PATTERN_DESCRIPTIONS
 from datum_compute.api.schema.derive import PRESERVE, structural_schema
-from datum_compute.api.schema.validate import Report, compile_check
+from datum_compute.api.schema.validate import ValidationReport, compile_check
 
 
-def run_check(schema: JsonObject, value: Any) -> tuple[Any, Report]:
-    report = Report()
+def run_check(schema: JsonObject, value: Any) -> tuple[Any, ValidationReport]:
+    report = ValidationReport()
     return compile_check(schema)(value, "", report), report
 
 
@@ -197,10 +197,10 @@ JSON_VALUES = st.recursive(
 )
 def test_a_valid_result_passes_the_check_unchanged(value: JsonObject) -> None:
     check = compile_check(structural_schema(WORKLOAD))
-    first = Report()
+    first = ValidationReport()
     result = check(value, "", first)
     if not first.errors:
-        second = Report()
+        second = ValidationReport()
         assert check(result, "", second) == result
         assert (second.errors, second.unknown) == ([], [])
 
@@ -208,7 +208,7 @@ def test_a_valid_result_passes_the_check_unchanged(value: JsonObject) -> None:
 @pytest.mark.parametrize("city", ["", "   ", "D F W", "-DFW", "DFW-", "DF_W", "D/FW", "D\u00c9W"])
 def test_a_city_that_is_not_a_valid_name_and_label_is_rejected(city: str) -> None:
     schema = structural_schema(DEPLOYMENT)["properties"]["spec"]["properties"]["cityCode"]
-    report = Report()
+    report = ValidationReport()
     compile_check(schema)(city, "cityCode", report)
     assert [cause.field for cause in report.errors] == ["cityCode"]
 
@@ -231,7 +231,7 @@ def test_a_city_that_is_not_a_valid_name_and_label_is_rejected(city: str) -> Non
     ],
 )
 def test_an_image_must_be_a_valid_reference(image: str, fine: bool) -> None:
-    report = Report()
+    report = ValidationReport()
     containers = structural_schema(SERVER)["properties"]["spec"]["properties"]["containers"]
     compile_check(containers["items"]["properties"]["image"])(image, "image", report)
     assert (not report.errors) == fine

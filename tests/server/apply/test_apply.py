@@ -18,7 +18,7 @@ from datum_compute.server.apply.field_set import difference, intersection
 from datum_compute.server.apply.managed_fields import (
     APPLY,
     UPDATE,
-    Manager,
+    FieldManager,
     after_update,
     entries_of,
     owned_by,
@@ -32,22 +32,22 @@ EARLY, LATE = "2024-01-01T00:00:00Z", "2024-01-02T00:00:00Z"
 
 
 def application(config: JsonObject, name: str = "one", *, force: bool = False) -> Application:
-    return Application(config, Manager(name, APPLY, "v1"), force, SHAPE)
+    return Application(config, FieldManager(name, APPLY, "v1"), force, SHAPE)
 
 
 def create_with_manager(config: JsonObject, name: str = "one") -> JsonObject:
-    return application(config, name).owning(config, EARLY)
+    return application(config, name).with_managers(config, EARLY)
 
 
 def update_with_manager(live: JsonObject, new: JsonObject, name: str) -> JsonObject:
     found = compared(live, new, SHAPE)
-    manager = Manager(name, UPDATE, "v1")
+    manager = FieldManager(name, UPDATE, "v1")
     entries = after_update(entries_of(live["metadata"]), manager, found, found.changed, LATE)
     return with_entries(new, entries)
 
 
 def fields_of(obj: JsonObject, name: str) -> Any:
-    return owned_by(entries_of(obj["metadata"]), Manager(name, APPLY, "v1"))
+    return owned_by(entries_of(obj["metadata"]), FieldManager(name, APPLY, "v1"))
 
 
 @pytest.mark.parametrize("number", range(len(SCENARIOS)))
@@ -63,7 +63,7 @@ def test_a_sequence_of_writes_has_the_result_of_kubernetes(number: int) -> None:
                 live = create_with_manager(config, step["manager"])
             else:
                 applied = application(config, step["manager"], force=step["force"])
-                live = applied.onto(live, LATE)
+                live = applied.apply_to(live, LATE)
         except Conflict as error:
             found = sorted([c.message.split('"')[1], c.field] for c in error.causes)
             assert {"conflicts": found} == step["expected"]
@@ -75,7 +75,7 @@ def test_a_sequence_of_writes_has_the_result_of_kubernetes(number: int) -> None:
 @given(configs())
 def test_a_second_equal_apply_is_a_noop(config: JsonObject) -> None:
     live = create_with_manager(config)
-    assert application(config).onto(live, LATE) == live
+    assert application(config).apply_to(live, LATE) == live
 
 
 @settings(deadline=None)
@@ -83,8 +83,8 @@ def test_a_second_equal_apply_is_a_noop(config: JsonObject) -> None:
 def test_a_second_equal_apply_over_another_manager_is_a_noop(
     first: JsonObject, second: JsonObject
 ) -> None:
-    live = application(second, "two", force=True).onto(create_with_manager(first), EARLY)
-    assert application(second, "two").onto(live, LATE) == live
+    live = application(second, "two", force=True).apply_to(create_with_manager(first), EARLY)
+    assert application(second, "two").apply_to(live, LATE) == live
 
 
 @settings(deadline=None)
@@ -93,7 +93,7 @@ def test_managers_of_different_fields_never_conflict(first: JsonObject, second: 
     shared = intersection(applied_fields(first, SHAPE), applied_fields(second, SHAPE))
     if shared:
         return
-    live = application(second, "two").onto(create_with_manager(first), LATE)
+    live = application(second, "two").apply_to(create_with_manager(first), LATE)
     assert fields_of(live, "one") == applied_fields(first, SHAPE)
     assert fields_of(live, "two") == applied_fields(second, SHAPE)
 
@@ -103,9 +103,9 @@ def test_managers_of_different_fields_never_conflict(first: JsonObject, second: 
 def test_giving_up_fields_keeps_those_of_other_managers(
     first: JsonObject, second: JsonObject
 ) -> None:
-    live = application(second, "two", force=True).onto(create_with_manager(first), EARLY)
+    live = application(second, "two", force=True).apply_to(create_with_manager(first), EARLY)
     nothing = {"metadata": {"name": "n"}, "spec": {"a": "1"}}
-    after = application(nothing, "one", force=True).onto(live, LATE)
+    after = application(nothing, "one", force=True).apply_to(live, LATE)
     kept = difference(applied_fields(second, SHAPE), {"f:spec": {"f:a": {}}})
     assert not difference(kept, applied_fields(after, SHAPE))
 
@@ -117,17 +117,17 @@ def test_a_conflict_changes_nothing_and_force_overrides_it(
 ) -> None:
     live = create_with_manager(first)
     with contextlib.suppress(Conflict):
-        application(second, "two").onto(live, LATE)
+        application(second, "two").apply_to(live, LATE)
     assert live == create_with_manager(first)
-    after = application(second, "two", force=True).onto(live, LATE)
-    assert not compared(after, application(second, "two").onto(after, LATE), SHAPE).changed
+    after = application(second, "two", force=True).apply_to(live, LATE)
+    assert not compared(after, application(second, "two").apply_to(after, LATE), SHAPE).changed
 
 
 def test_fields_without_an_owner_get_the_owner_before_first_apply() -> None:
     live = {"metadata": {"name": "n"}, "spec": {"a": "1", "b": "1"}}
     config = {"metadata": {"name": "n"}, "spec": {"a": "2"}}
     with pytest.raises(Conflict, match="before-first-apply"):
-        application(config).onto(live, LATE)
+        application(config).apply_to(live, LATE)
 
 
 def test_the_message_of_a_conflict_lists_managers_and_fields() -> None:
@@ -137,11 +137,11 @@ def test_the_message_of_a_conflict_lists_managers_and_fields() -> None:
     )
     one = {"metadata": {"name": "n"}, "spec": {"a": "2"}}
     with pytest.raises(Conflict) as single:
-        application(one, "two").onto(live, LATE)
+        application(one, "two").apply_to(live, LATE)
     assert single.value.message == 'Apply failed with 1 conflict: conflict with "one": .spec.a'
     several = {"metadata": {"name": "n"}, "spec": {"a": "2", "b": "2", "texts": {"p": "2"}}}
     with pytest.raises(Conflict) as many:
-        application(several, "two").onto(live, LATE)
+        application(several, "two").apply_to(live, LATE)
     assert many.value.message == (
         'Apply failed with 3 conflicts: conflicts with "one":\n- .spec.a\n- .spec.b\n'
         'conflicts with "writer" using v1:\n- .spec.texts.p'
@@ -154,7 +154,7 @@ def test_the_error_for_many_conflicts_names_the_first_and_counts_the_rest() -> N
     live = update_with_manager(live, {**live, "spec": {**live["spec"], "texts": texts}}, "writer")
     config = {"metadata": {"name": "n"}, "spec": {"a": "2", "texts": dict.fromkeys(texts, "2")}}
     with pytest.raises(Conflict) as many:
-        application(config, "two").onto(live, LATE)
+        application(config, "two").apply_to(live, LATE)
     fields = [cause.field for cause in many.value.causes]
     assert fields == [".spec.a", *(f".spec.texts.p{number:03}" for number in range(99))]
     assert many.value.message.startswith("Apply failed with 151 conflicts: ")

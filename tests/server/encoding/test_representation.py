@@ -8,7 +8,7 @@ import pytest
 
 from datum_compute.api.meta.codec import JsonObject, encode
 from datum_compute.api.meta.json_path import compile_path, value_at
-from datum_compute.api.meta.objects import Column
+from datum_compute.api.meta.objects import TableColumn
 from datum_compute.server.encoding import representation as columns
 from datum_compute.server.encoding.representation import CELL_LENGTH_MAX, age, cell, duration
 from testkit.api_server.running_server import WORKLOADS, InProcessServer, namespace, workload
@@ -145,7 +145,7 @@ def test_column_paths_are_evaluated() -> None:
         compile_path(".a[0:2]")
 
 
-SPEC_COLUMN = Column("Spec", ".spec", "string")
+SPEC_COLUMN = TableColumn("Spec", ".spec", "string")
 
 
 class CountedItems(list[Any]):

@@ -20,7 +20,7 @@ from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.schema.derive import EMBEDDED, INT_OR_STRING, PRESERVE
 from datum_compute.api.schema.regex import Search, compile_search
 from datum_compute.api.schema.report import STEPS_MAX, CheckBudget, shown
-from datum_compute.api.schema.validate import Compiler, Report
+from datum_compute.api.schema.validate import Compiler, ValidationReport
 
 _TYPES = ("object", "array", "string", "integer", "number", "boolean")
 _INT64_LIMIT = 2.0**63  # the smallest float above all 64-bit integers
@@ -337,7 +337,7 @@ def _default_problems(schema: JsonObject, path: str, budget: SchemaBudget) -> It
     """A default must be what the server would store: valid, with nothing to prune."""
     compiler = Compiler()
     for where, node in _nodes_with_default(schema, path):
-        report = Report(budget=budget.defaults)
+        report = ValidationReport(budget=budget.defaults)
         try:
             if node["default"] is None and not node.get("nullable"):
                 report.invalid("", None, "must not be null unless nullable is true")

@@ -26,7 +26,13 @@ from datum_compute.api.meta.fields import (
     immutable,
     keyed,
 )
-from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, Scale, selectable_fields
+from datum_compute.api.meta.objects import (
+    ApiObject,
+    KindInfo,
+    Scale,
+    TableColumn,
+    selectable_fields,
+)
 
 REPLICAS_READY = "ReplicasReady"  # the condition type
 
@@ -190,16 +196,16 @@ DEPLOYMENT = KindInfo(
     selectable=selectable_fields("spec.cityCode", "spec.placementName", "spec.workloadRef.name"),
     scale=Scale(".spec.scaleSettings.minReplicas", ".status.replicas", ".status.selector"),
     columns=(
-        Column("Age", ".metadata.creationTimestamp", "date"),
-        Column("City", ".spec.cityCode"),
-        Column("Available", '.status.conditions[?(@.type=="Available")].status'),
-        Column("Reason", '.status.conditions[?(@.type=="Available")].reason'),
-        Column("Replicas", ".status.replicas", "integer"),
-        Column("Ready", ".status.readyReplicas", "integer"),
-        Column("Desired", ".status.desiredReplicas", "integer"),
-        Column("Up-to-date", ".status.updatedReplicas", "integer"),
-        Column("Location Namespace", ".status.location.namespace", wide=True),
-        Column("Location Name", ".status.location.name", wide=True),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("City", ".spec.cityCode"),
+        TableColumn("Available", '.status.conditions[?(@.type=="Available")].status'),
+        TableColumn("Reason", '.status.conditions[?(@.type=="Available")].reason'),
+        TableColumn("Replicas", ".status.replicas", "integer"),
+        TableColumn("Ready", ".status.readyReplicas", "integer"),
+        TableColumn("Desired", ".status.desiredReplicas", "integer"),
+        TableColumn("Up-to-date", ".status.updatedReplicas", "integer"),
+        TableColumn("Location Namespace", ".status.location.namespace", wide=True),
+        TableColumn("Location Name", ".status.location.name", wide=True),
         *ROLLOUT_COLUMNS,
     ),
 )

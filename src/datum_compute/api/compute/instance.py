@@ -35,7 +35,7 @@ from datum_compute.api.meta.fields import (
     doc,
     keyed,
 )
-from datum_compute.api.meta.objects import ApiObject, Column, KindInfo
+from datum_compute.api.meta.objects import ApiObject, KindInfo, TableColumn
 
 # --- Probes, pull policy and security context of a container
 # The fields are those of Kubernetes. Each has a default, so that a new field does not change the
@@ -471,12 +471,12 @@ INSTANCE = KindInfo(
     short_names=("inst",),
     categories=("all", "compute"),
     columns=(
-        Column("Age", ".metadata.creationTimestamp", "date"),
-        Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
-        Column("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
-        Column("Network IP", ".status.networkInterfaces[0].assignments.networkIP"),
-        Column("External IP", ".status.networkInterfaces[0].assignments.externalIP"),
-        Column("Message", '.status.conditions[?(@.type=="Ready")].message', wide=True),
-        Column("Quota", '.status.conditions[?(@.type=="QuotaGranted")].reason', wide=True),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+        TableColumn("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
+        TableColumn("Network IP", ".status.networkInterfaces[0].assignments.networkIP"),
+        TableColumn("External IP", ".status.networkInterfaces[0].assignments.externalIP"),
+        TableColumn("Message", '.status.conditions[?(@.type=="Ready")].message', wide=True),
+        TableColumn("Quota", '.status.conditions[?(@.type=="QuotaGranted")].reason', wide=True),
     ),
 )

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from datum_compute.api.conditions import Conditions
 from datum_compute.api.meta.codec import ApiStruct
 from datum_compute.api.meta.fields import Cpu, Memory, ShortText, Text, Time, doc, immutable
-from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
+from datum_compute.api.meta.objects import ApiObject, KindInfo, TableColumn, selectable_fields
 
 # CPUs and memory of the types that every new plane contains, by name.
 BUILT_IN_SIZES: Mapping[str, tuple[str, str]] = {
@@ -90,12 +90,12 @@ INSTANCE_TYPE = KindInfo(
     categories=("compute",),
     selectable=selectable_fields("spec.lifecycle.phase"),
     columns=(
-        Column("Age", ".metadata.creationTimestamp", "date"),
-        Column("CPU", ".spec.resources.cpu"),
-        Column("Memory", ".spec.resources.memory"),
-        Column("Phase", ".spec.lifecycle.phase"),
-        Column("Ready", '.status.conditions[?(@.type=="Ready")].status', wide=True),
-        Column("Replacement", ".spec.lifecycle.replacementInstanceType", wide=True),
-        Column("Display Name", ".spec.displayName", wide=True),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("CPU", ".spec.resources.cpu"),
+        TableColumn("Memory", ".spec.resources.memory"),
+        TableColumn("Phase", ".spec.lifecycle.phase"),
+        TableColumn("Ready", '.status.conditions[?(@.type=="Ready")].status', wide=True),
+        TableColumn("Replacement", ".spec.lifecycle.replacementInstanceType", wide=True),
+        TableColumn("Display Name", ".spec.displayName", wide=True),
     ),
 )

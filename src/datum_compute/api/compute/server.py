@@ -18,7 +18,7 @@ from datum_compute.api.compute.instance import (
 from datum_compute.api.compute.scale_to_zero import ScaleToZero, Wake
 from datum_compute.api.meta.codec import ApiStruct, canonical_hash
 from datum_compute.api.meta.fields import MAP_BY_NAME, doc
-from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
+from datum_compute.api.meta.objects import ApiObject, KindInfo, TableColumn, selectable_fields
 
 Phase = Literal["Pending", "Running", "Sleeping", "Stopped", "Failed", "Unknown"]
 
@@ -119,9 +119,9 @@ SERVER = KindInfo(
     categories=("region",),
     selectable=selectable_fields("status.phase"),
     columns=(
-        Column("Age", ".metadata.creationTimestamp", "date"),
-        Column("Phase", ".status.phase"),
-        Column("Restarts", ".status.restarts", "integer"),
-        Column("Message", ".status.message", wide=True),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Phase", ".status.phase"),
+        TableColumn("Restarts", ".status.restarts", "integer"),
+        TableColumn("Message", ".status.message", wide=True),
     ),
 )

@@ -18,7 +18,7 @@ from datum_compute.api.meta.fields import (
     doc,
     keyed,
 )
-from datum_compute.api.meta.objects import ApiObject, Column, KindInfo
+from datum_compute.api.meta.objects import ApiObject, KindInfo, TableColumn
 
 PROGRESSING = "Progressing"  # the condition type of rollouts
 
@@ -245,8 +245,8 @@ class Workload(ApiObject, frozen=True, kw_only=True):
 # Columns with the progress of a rollout and the most frequent reason of instances that are not
 # ready.
 ROLLOUT_COLUMNS = (
-    Column("Progressing", '.status.conditions[?(@.type=="Progressing")].reason', wide=True),
-    Column("Blocked", ".status.blocked[0].reason", wide=True),
+    TableColumn("Progressing", '.status.conditions[?(@.type=="Progressing")].reason', wide=True),
+    TableColumn("Blocked", ".status.blocked[0].reason", wide=True),
 )
 
 WORKLOAD = KindInfo(
@@ -262,14 +262,14 @@ WORKLOAD = KindInfo(
         "spec.placements[].scaleSettings.minReplicas"
     ),
     columns=(
-        Column("Age", ".metadata.creationTimestamp", "date"),
-        Column("Available", '.status.conditions[?(@.type=="Available")].status'),
-        Column("Reason", '.status.conditions[?(@.type=="Available")].reason'),
-        Column("Deployments", ".status.deployments", "integer"),
-        Column("Replicas", ".status.replicas", "integer"),
-        Column("Ready", ".status.readyReplicas", "integer"),
-        Column("Desired", ".status.desiredReplicas", "integer"),
-        Column("Up-to-date", ".status.updatedReplicas", "integer"),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Available", '.status.conditions[?(@.type=="Available")].status'),
+        TableColumn("Reason", '.status.conditions[?(@.type=="Available")].reason'),
+        TableColumn("Deployments", ".status.deployments", "integer"),
+        TableColumn("Replicas", ".status.replicas", "integer"),
+        TableColumn("Ready", ".status.readyReplicas", "integer"),
+        TableColumn("Desired", ".status.desiredReplicas", "integer"),
+        TableColumn("Up-to-date", ".status.updatedReplicas", "integer"),
         *ROLLOUT_COLUMNS,
     ),
 )

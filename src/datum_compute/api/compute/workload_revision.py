@@ -17,7 +17,7 @@ from datum_compute.api.compute.instance import InstanceTemplate
 from datum_compute.api.compute.workload import Placement
 from datum_compute.api.meta.codec import ApiStruct
 from datum_compute.api.meta.fields import MAP_BY_NAME, ShortText, Text, doc, immutable, keyed
-from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
+from datum_compute.api.meta.objects import ApiObject, KindInfo, TableColumn, selectable_fields
 
 Revision = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
@@ -78,11 +78,11 @@ REVISION = KindInfo(
     categories=("compute",),
     selectable=selectable_fields("spec.workloadRef.name", "spec.templateHash"),
     columns=(
-        Column("Age", ".metadata.creationTimestamp", "date"),
-        Column("Workload", ".spec.workloadRef.name"),
-        Column("Revision", ".spec.revision", "integer"),
-        Column("Image", ".spec.template.spec.runtime.sandbox.containers[0].image"),
-        Column("Restores", ".spec.restores", "integer"),
-        Column("Actor", ".spec.actor", wide=True),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Workload", ".spec.workloadRef.name"),
+        TableColumn("Revision", ".spec.revision", "integer"),
+        TableColumn("Image", ".spec.template.spec.runtime.sandbox.containers[0].image"),
+        TableColumn("Restores", ".spec.restores", "integer"),
+        TableColumn("Actor", ".spec.actor", wide=True),
     ),
 )

@@ -101,7 +101,7 @@ class Ref(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """A printer column: a heading and the path of its value, such as ``.a.b``.
 
     Types beyond those of a schema: ``date`` is shown as an age, ``count`` as the number of entries,
@@ -147,7 +147,7 @@ class KindInfo(Generic[T]):
     built_in: bool = False
     partial: bool = False  # only a part of the fields is modeled; the server keeps the others
     short_names: tuple[str, ...] = ()
-    columns: tuple[Column, ...] = ()
+    columns: tuple[TableColumn, ...] = ()
     scale: Scale | None = None
     scaled_by: str = ""  # hint for kinds without a scale subresource: what to scale instead
     categories: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from typing import Annotated
 from datum_compute.api.conditions import Conditions
 from datum_compute.api.meta.codec import ApiStruct
 from datum_compute.api.meta.fields import LocalReference, LocationClass, ShortText, Topology, doc
-from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, selectable_fields
+from datum_compute.api.meta.objects import ApiObject, KindInfo, TableColumn, selectable_fields
 
 CITY = r".spec.topology.topology\.datum\.net/city-code"
 
@@ -61,10 +61,10 @@ LOCATION = KindInfo(
     categories=("networking",),
     selectable=selectable_fields("spec.locationClassName"),
     columns=(
-        Column("Age", ".metadata.creationTimestamp", "date"),
-        Column("City", CITY),
-        Column("Class", ".spec.locationClassName"),
-        Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("City", CITY),
+        TableColumn("Class", ".spec.locationClassName"),
+        TableColumn("Ready", '.status.conditions[?(@.type=="Ready")].status'),
     ),
 )
 
@@ -104,11 +104,11 @@ LOCATION_BINDING = KindInfo(
     categories=("networking",),
     selectable=selectable_fields("spec.locationRef.name"),
     columns=(
-        Column("Age", ".metadata.creationTimestamp", "date"),
-        Column("City", CITY),
-        Column("Class", ".spec.locationClassName"),
-        Column("Available", '.status.conditions[?(@.type=="Available")].status'),
-        Column("Reason", '.status.conditions[?(@.type=="Available")].reason'),
-        Column("Display Name", ".spec.displayName", wide=True),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("City", CITY),
+        TableColumn("Class", ".spec.locationClassName"),
+        TableColumn("Available", '.status.conditions[?(@.type=="Available")].status'),
+        TableColumn("Reason", '.status.conditions[?(@.type=="Available")].reason'),
+        TableColumn("Display Name", ".spec.displayName", wide=True),
     ),
 )

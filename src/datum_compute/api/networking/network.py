@@ -32,7 +32,7 @@ from datum_compute.api.meta.fields import (
     doc,
     immutable,
 )
-from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, Ref, selectable_fields
+from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref, TableColumn, selectable_fields
 
 MTU = 1460
 # Each project has this network from the start. Workloads of all namespaces can use it.
@@ -104,11 +104,11 @@ NETWORK = KindInfo(
     short_names=("net",),
     categories=("networking",),
     columns=(
-        Column("Age", ".metadata.creationTimestamp", "date"),
-        Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
-        Column("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
-        Column("MTU", ".spec.mtu", "integer", wide=True),
-        Column("IPv6 Prefix", ".status.ipam.ipv6Prefix", wide=True),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+        TableColumn("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
+        TableColumn("MTU", ".spec.mtu", "integer", wide=True),
+        TableColumn("IPv6 Prefix", ".status.ipam.ipv6Prefix", wide=True),
     ),
 )
 
@@ -161,11 +161,11 @@ NETWORK_BINDING = KindInfo(
     categories=("networking",),
     selectable=selectable_fields("spec.network.name", "spec.location.name"),
     columns=(
-        Column("Age", ".metadata.creationTimestamp", "date"),
-        Column("Network", ".spec.network.name"),
-        Column("Location", ".spec.location.name"),
-        Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
-        Column("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Network", ".spec.network.name"),
+        TableColumn("Location", ".spec.location.name"),
+        TableColumn("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+        TableColumn("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
     ),
 )
 
@@ -221,11 +221,11 @@ NETWORK_CONTEXT = KindInfo(
     categories=("networking",),
     selectable=selectable_fields("spec.network.name", "spec.location.name"),
     columns=(
-        Column("Age", ".metadata.creationTimestamp", "date"),
-        Column("Network", ".spec.network.name"),
-        Column("Location", ".spec.location.name"),
-        Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
-        Column("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Network", ".spec.network.name"),
+        TableColumn("Location", ".spec.location.name"),
+        TableColumn("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+        TableColumn("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
     ),
 )
 
@@ -283,12 +283,12 @@ SUBNET = KindInfo(
     categories=("networking",),
     selectable=selectable_fields("spec.networkContext.name", "spec.location.name"),
     columns=(
-        Column("Age", ".metadata.creationTimestamp", "date"),
-        Column("Context", ".spec.networkContext.name"),
-        Column("Start", ".status.startAddress"),
-        Column("Length", ".status.prefixLength", "integer"),
-        Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
-        Column("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Context", ".spec.networkContext.name"),
+        TableColumn("Start", ".status.startAddress"),
+        TableColumn("Length", ".status.prefixLength", "integer"),
+        TableColumn("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+        TableColumn("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
     ),
 )
 
@@ -322,11 +322,11 @@ SUBNET_CLAIM = KindInfo(
     categories=("networking",),
     selectable=selectable_fields("spec.networkContext.name", "spec.location.name"),
     columns=(
-        Column("Age", ".metadata.creationTimestamp", "date"),
-        Column("Context", ".spec.networkContext.name"),
-        Column("Subnet", ".status.subnetRef.name"),
-        Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
-        Column("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Context", ".spec.networkContext.name"),
+        TableColumn("Subnet", ".status.subnetRef.name"),
+        TableColumn("Ready", '.status.conditions[?(@.type=="Ready")].status'),
+        TableColumn("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
     ),
 )
 
@@ -371,11 +371,11 @@ IP_ALLOCATION = KindInfo(
     categories=("ipam",),
     selectable=selectable_fields("spec.project", "spec.pool"),
     columns=(
-        Column("Age", ".metadata.creationTimestamp", "date"),
-        Column("Prefix", ".spec.cidr"),
-        Column("Project", ".spec.project"),
-        Column("Holder Kind", ".spec.holder.kind"),
-        Column("Holder", ".spec.holder.name"),
-        Column("Pool", ".spec.pool", wide=True),
+        TableColumn("Age", ".metadata.creationTimestamp", "date"),
+        TableColumn("Prefix", ".spec.cidr"),
+        TableColumn("Project", ".spec.project"),
+        TableColumn("Holder Kind", ".spec.holder.kind"),
+        TableColumn("Holder", ".spec.holder.name"),
+        TableColumn("Pool", ".spec.pool", wide=True),
     ),
 )

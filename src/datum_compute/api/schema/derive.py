@@ -14,7 +14,7 @@ import msgspec
 
 from datum_compute.api.meta.codec import JsonObject, to_json
 from datum_compute.api.meta.fields import INT64_MAX, LIST_TYPE
-from datum_compute.api.meta.objects import Column, KindInfo, Scale
+from datum_compute.api.meta.objects import KindInfo, Scale, TableColumn
 
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 EMBEDDED = "x-kubernetes-embedded-resource"
@@ -219,7 +219,7 @@ def _scale(scale: Scale) -> JsonObject:
     return {name: path for name, path in paths.items() if path}
 
 
-def _column(column: Column) -> JsonObject:
+def _column(column: TableColumn) -> JsonObject:
     shown: JsonObject = {"name": column.name, "type": column.type, "jsonPath": column.path}
     if column.description:
         shown["description"] = column.description

@@ -27,7 +27,7 @@ from datum_compute.api.schema.report import (
     Check,
     CheckBudget,
     NeedsFullCheck,
-    Report,
+    ValidationReport,
 )
 from datum_compute.api.schema.validate import (
     STEPS_PER_KEYED_ITEM,
@@ -90,7 +90,7 @@ class ContentCache(Generic[V]):
 
 
 # Returns the value as it is stored, or raises NeedsFullCheck.
-Fit = Callable[[Any, Report], Any]
+Fit = Callable[[Any, ValidationReport], Any]
 
 _FULL_CHECK_KEYWORDS = ("nullable", "allOf", "anyOf", "oneOf", "not", EMBEDDED)
 _LENGTH_KEYWORDS = frozenset({"minLength", "maxLength"})
@@ -115,7 +115,7 @@ def compile_fast_check(schema: JsonObject) -> Check:
     compiler = Compiler()
     full, fast = compiler.check(schema), _whole_fit(schema, compiler)
 
-    def check(value: Any, path: str, report: Report) -> Any:
+    def check(value: Any, path: str, report: ValidationReport) -> Any:
         try:
             return fast(value, _fast_report())
         except (NeedsFullCheck, Invalid, RequestEntityTooLarge):
@@ -124,10 +124,10 @@ def compile_fast_check(schema: JsonObject) -> Check:
     return check
 
 
-def _fast_report() -> Report:
+def _fast_report() -> ValidationReport:
     """Return a report that stops the fast check at the first error, or above a small budget."""
     budget = CheckBudget(STEPS_MAX // _FAST_DIVISOR, DEFAULT_BYTES_MAX // _FAST_DIVISOR)
-    return Report(budget=budget, fail_fast=True)
+    return ValidationReport(budget=budget, fail_fast=True)
 
 
 def _whole_fit(schema: JsonObject, compiler: Compiler) -> Fit:
@@ -146,7 +146,7 @@ def _cached_fit(schema: JsonObject, compiler: Compiler) -> Fit:
     if schema.get("type") != "object" or not schema.get("properties"):
         return fit
 
-    def cached(value: Any, report: Report) -> Any:
+    def cached(value: Any, report: ValidationReport) -> Any:
         key = key_of(value)
         known = results.get(key)
         if known is not None:
@@ -183,7 +183,7 @@ def _with_rules(inner: Fit, rules: tuple[Check, ...]) -> Fit:
     if not rules:
         return inner
 
-    def fit(value: Any, report: Report) -> Any:
+    def fit(value: Any, report: ValidationReport) -> Any:
         result = inner(value, report)
         for rule in rules:
             rule(result, "", report)
@@ -213,7 +213,7 @@ def _scalar_fit(schema: JsonObject) -> Fit:
 def _choice_fit(allowed: list[Any]) -> Fit:
     texts = frozenset(value for value in allowed if isinstance(value, str))
 
-    def fit(value: Any, _report: Report) -> Any:
+    def fit(value: Any, _report: ValidationReport) -> Any:
         if type(value) is not str or value not in texts:
             raise NeedsFullCheck
         return value
@@ -224,7 +224,7 @@ def _choice_fit(allowed: list[Any]) -> Fit:
 def _number_fit(low: float, high: float) -> Fit:
     """Accept integers in the range of their format."""
 
-    def fit(value: Any, _report: Report) -> Any:
+    def fit(value: Any, _report: ValidationReport) -> Any:
         if type(value) is not int or not low <= value <= high:
             raise NeedsFullCheck
         return value
@@ -233,7 +233,7 @@ def _number_fit(low: float, high: float) -> Fit:
 
 
 def _ruled_fit(expected: tuple[type, ...], rules: tuple[Check, ...]) -> Fit:
-    def fit(value: Any, report: Report) -> Any:
+    def fit(value: Any, report: ValidationReport) -> Any:
         if type(value) not in expected:
             raise NeedsFullCheck
         for rule in rules:
@@ -248,7 +248,7 @@ def _text_fit(schema: JsonObject) -> Fit:
     shortest, limit = schema.get("minLength") or 0, schema.get("maxLength")
     longest = sys.maxsize if limit is None else limit
 
-    def fit(value: Any, _report: Report) -> Any:
+    def fit(value: Any, _report: ValidationReport) -> Any:
         if type(value) is not str or not shortest <= len(value) <= longest:
             raise NeedsFullCheck
         return value
@@ -280,7 +280,7 @@ def _object_fit(
     required = frozenset(name for name in schema.get("required", ()) if name not in defaults)
     steps = len(defaults)
 
-    def fit(value: Any, report: Report) -> Any:
+    def fit(value: Any, report: ValidationReport) -> Any:
         if type(value) is not dict:
             raise NeedsFullCheck
         changes: JsonObject = {}
@@ -314,7 +314,7 @@ def _object_fit(
     return fit
 
 
-def _accept_any_object(value: Any, _report: Report) -> Any:
+def _accept_any_object(value: Any, _report: ValidationReport) -> Any:
     if type(value) is not dict:
         raise NeedsFullCheck
     return value
@@ -322,7 +322,7 @@ def _accept_any_object(value: Any, _report: Report) -> Any:
 
 def _default_of(
     name: str, field: JsonObject, fits: FieldChecks[Fit], compiler: Compiler
-) -> Callable[[Report], Any]:
+) -> Callable[[ValidationReport], Any]:
     """Return a function that returns the default of a field. Objects and lists are copied."""
     default = field["default"]
     if not isinstance(default, dict | list):
@@ -336,7 +336,7 @@ def _array_fit(schema: JsonObject, compiler: Compiler) -> Fit:
     check = _compile_uniqueness(schema)
     items_max = schema.get("maxItems", sys.maxsize)
 
-    def fit(value: Any, report: Report) -> Any:
+    def fit(value: Any, report: ValidationReport) -> Any:
         if type(value) is not list or len(value) > items_max:
             raise NeedsFullCheck
         result = [item if type(item) is plain else inner(item, report) for item in value]
@@ -347,7 +347,7 @@ def _array_fit(schema: JsonObject, compiler: Compiler) -> Fit:
     return fit
 
 
-def _compile_uniqueness(schema: JsonObject) -> Callable[[list[Any], Report], None] | None:
+def _compile_uniqueness(schema: JsonObject) -> Callable[[list[Any], ValidationReport], None] | None:
     """Return the check that the items of a map or set list are unique, or None."""
     keys, items = list_keys(schema), schema.get("items", {})
     if keys is None:
@@ -360,7 +360,7 @@ def _compile_uniqueness(schema: JsonObject) -> Callable[[list[Any], Report], Non
     return lambda found, report: check_unique(found, keys, "", report)
 
 
-def _check_unique_keys(key: str, items: list[Any], report: Report) -> None:
+def _check_unique_keys(key: str, items: list[Any], report: ValidationReport) -> None:
     report.budget.spend(len(items) * STEPS_PER_KEYED_ITEM, "")
     _check_unique_texts([item[key] for item in items], report)
 
@@ -372,6 +372,6 @@ def _key_is_required_string(schema: JsonObject, name: str) -> bool:
     return never_null and has and (schema.get("type"), field.get("type")) == ("object", "string")
 
 
-def _check_unique_texts(texts: list[str], _report: Report) -> None:
+def _check_unique_texts(texts: list[str], _report: ValidationReport) -> None:
     if len(set(texts)) < len(texts):
         raise NeedsFullCheck

@@ -20,7 +20,7 @@ from datum_compute.api.meta.fields import PATTERN_DESCRIPTIONS
 from datum_compute.api.meta.timestamps import normalize_time
 from datum_compute.api.schema.derive import INT_OR_STRING
 from datum_compute.api.schema.regex import compile_search
-from datum_compute.api.schema.report import HIDDEN, Check, Report, listed, shown
+from datum_compute.api.schema.report import HIDDEN, Check, ValidationReport, listed, shown
 
 # --- Checked formats of a schema. Other formats are only documentation
 # To add a string format: a function that returns True for valid text, listed in ``FORMATS``. Number
@@ -175,7 +175,7 @@ def _enum_rule(schema: JsonObject) -> Check | None:
     scalars, containers = _split_by_hashability(allowed)
     supported = listed(allowed)
 
-    def check(value: Any, path: str, report: Report) -> None:
+    def check(value: Any, path: str, report: ValidationReport) -> None:
         if isinstance(value, dict | list):
             report.budget.spend(len(containers), path)
             if value in containers:
@@ -206,7 +206,7 @@ def _text_rule(schema: JsonObject) -> Check | None:
     if not shortest and longest is None and fits is None:
         return None
 
-    def check(value: Any, path: str, report: Report) -> None:
+    def check(value: Any, path: str, report: ValidationReport) -> None:
         if not isinstance(value, str):
             return
         if len(value) < shortest:
@@ -228,7 +228,7 @@ def _format_rule(schema: JsonObject) -> Check | None:
     secret = name in SECRET_FORMATS
     steps = _STEPS_PER_SLOW_FORMAT if name in _SLOW_FORMATS else _STEPS_PER_FORMAT
 
-    def check(value: Any, path: str, report: Report) -> None:
+    def check(value: Any, path: str, report: ValidationReport) -> None:
         if not isinstance(value, str):
             return
         report.budget.spend(steps + len(value) // _CHARACTERS_PER_STEP, path)
@@ -251,7 +251,7 @@ def _range_rule(schema: JsonObject) -> Check | None:
         return None
     (low, high), called = found, name if name in INTEGER_RANGES or kind == "number" else "int64"
 
-    def check(value: Any, path: str, report: Report) -> None:
+    def check(value: Any, path: str, report: ValidationReport) -> None:
         if isinstance(value, int | float) and not low <= value <= high:
             why = f"must be of type {kind} with format {called}, from {low} to {high}"
             report.invalid(path, value, why)
@@ -265,7 +265,7 @@ def _number_rule(schema: JsonObject) -> Check | None:
     if low is None and high is None:
         return None
 
-    def check(value: Any, path: str, report: Report) -> None:
+    def check(value: Any, path: str, report: ValidationReport) -> None:
         if not isinstance(value, int | float):
             return
         if low is not None and (value < low or (above and value == low)):
@@ -285,7 +285,7 @@ def _multiple_rule(schema: JsonObject) -> Check | None:
     if not step:
         return None
 
-    def check(value: Any, path: str, report: Report) -> None:
+    def check(value: Any, path: str, report: ValidationReport) -> None:
         if isinstance(value, int | float) and (value / step) % 1:
             report.invalid(path, value, f"should be a multiple of {step}")
 
@@ -298,7 +298,7 @@ def _entries_rule(schema: JsonObject) -> Check | None:
     if not (least_items or least) and most_items is None and most is None:
         return None
 
-    def check(value: Any, path: str, report: Report) -> None:
+    def check(value: Any, path: str, report: ValidationReport) -> None:
         match value:
             case list():
                 check_count(len(value), least_items, most_items, "items", path, report)
@@ -309,7 +309,7 @@ def _entries_rule(schema: JsonObject) -> Check | None:
 
 
 def check_count(
-    found: int, least: int, most: int | None, what: str, path: str, report: Report
+    found: int, least: int, most: int | None, what: str, path: str, report: ValidationReport
 ) -> None:
     if found < least:
         report.invalid(path, found, f"should have at least {least} {what}")

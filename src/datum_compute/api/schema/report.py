@@ -11,7 +11,7 @@ import msgspec
 from datum_compute.api.errors import Cause, Invalid, RequestEntityTooLarge
 
 # A check gets a value, its path and a report. It returns the value as it is stored.
-Check = Callable[[Any, str, "Report"], Any]
+Check = Callable[[Any, str, "ValidationReport"], Any]
 
 ERRORS_MAX = 100
 STEPS_MAX = 300_000  # this many steps take 30 to 60 ms
@@ -75,7 +75,7 @@ class NeedsFullCheck(Exception):
     """The fast check cannot accept the value. The full check decides and names the field."""
 
 
-class Report(msgspec.Struct):
+class ValidationReport(msgspec.Struct):
     """Errors of a check by field, and the unknown fields that were dropped."""
 
     errors: list[Cause] = []

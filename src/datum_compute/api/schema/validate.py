@@ -20,9 +20,9 @@ from datum_compute.api.errors import Cause
 from datum_compute.api.meta.codec import JsonObject, encode, sorted_bytes
 from datum_compute.api.schema.derive import EMBEDDED, INT_OR_STRING, PRESERVE
 from datum_compute.api.schema.keywords import check_count, has_value_rules, is_secret, value_rules
-from datum_compute.api.schema.report import HIDDEN, Check, Report, joined, shown
+from datum_compute.api.schema.report import HIDDEN, Check, ValidationReport, joined, shown
 
-__all__ = ["Check", "Report", "compile_check", "object_schema", "structure_of"]
+__all__ = ["Check", "ValidationReport", "compile_check", "object_schema", "structure_of"]
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
@@ -76,7 +76,7 @@ def _compile_node(schema: JsonObject, compiler: Compiler) -> Check:
     if not rules and not nullable:
         return typed
 
-    def check(value: Any, path: str, report: Report) -> Any:
+    def check(value: Any, path: str, report: ValidationReport) -> Any:
         if value is None and nullable:
             return None
         before = report.failures
@@ -136,7 +136,7 @@ def _typed(schema: JsonObject, compiler: Compiler) -> Check:
     inner = make(schema, compiler)
     expected, secret = _TYPES[kind], is_secret(schema)
 
-    def check(value: Any, path: str, report: Report) -> Any:
+    def check(value: Any, path: str, report: ValidationReport) -> Any:
         if not isinstance(value, expected) or (isinstance(value, bool) and bool not in expected):
             seen, why = HIDDEN if secret else value, f"must be of type {kind}"
             report.invalid(path, seen, why, "FieldValueTypeInvalid")
@@ -150,7 +150,7 @@ def _as_it_is(_schema: JsonObject, _compiler: Compiler) -> Check:
     return lambda value, _path, _report: value
 
 
-def _int_or_string(value: Any, path: str, report: Report) -> Any:
+def _int_or_string(value: Any, path: str, report: ValidationReport) -> Any:
     if not isinstance(value, int | str) or isinstance(value, bool):
         report.invalid(path, value, "must be an integer or a string")
     return value
@@ -167,7 +167,7 @@ def _any_check(schema: JsonObject, compiler: Compiler) -> Check:
     objects = _object_check(open_schema, compiler) if has_fields else None
     arrays = _array_check(schema, compiler) if _has_any(schema, "items") else None
 
-    def check(value: Any, path: str, report: Report) -> Any:
+    def check(value: Any, path: str, report: ValidationReport) -> Any:
         if objects is not None and isinstance(value, dict):
             return objects(value, path, report)
         if arrays is not None and isinstance(value, list):
@@ -200,7 +200,7 @@ def _object_check(schema: JsonObject, compiler: Compiler) -> Check:
     plain = {name: plain_type(field) for name, field in fields.items()}
     plain_other = plain_type(others) if isinstance(others, dict) else None
 
-    def check(value: JsonObject, path: str, report: Report) -> JsonObject:
+    def check(value: JsonObject, path: str, report: ValidationReport) -> JsonObject:
         result: JsonObject = {}
         report.budget.spend(steps + len(value), path)
         for name, item in value.items():
@@ -248,7 +248,7 @@ def _array_check(schema: JsonObject, compiler: Compiler) -> Check:
     keys = list_keys(schema)
     items_max = schema.get("maxItems", sys.maxsize)
 
-    def check(value: list[Any], path: str, report: Report) -> list[Any]:
+    def check(value: list[Any], path: str, report: ValidationReport) -> list[Any]:
         if len(value) > items_max:  # the items are not checked: there may be thousands
             check_count(len(value), 0, items_max, "items", path, report)
             return value
@@ -272,7 +272,9 @@ def list_keys(schema: JsonObject) -> tuple[str, ...] | None:
             return None
 
 
-def check_unique(items: list[Any], keys: tuple[str, ...], path: str, report: Report) -> None:
+def check_unique(
+    items: list[Any], keys: tuple[str, ...], path: str, report: ValidationReport
+) -> None:
     report.budget.spend(len(items) * (STEPS_PER_KEYED_ITEM if keys else 1), path)
     if not keys and _are_distinct_scalars(items):
         return
@@ -320,7 +322,7 @@ def _junctions(schema: JsonObject, compiler: Compiler) -> list[Check]:
 
 
 def _all_of(schemas: list[JsonObject], compiler: Compiler) -> Check:
-    def check(value: Any, path: str, report: Report) -> None:
+    def check(value: Any, path: str, report: ValidationReport) -> None:
         for schema in schemas:
             report.fail_each(_errors(compiler.check(schema), value, path, report))
 
@@ -330,7 +332,7 @@ def _all_of(schemas: list[JsonObject], compiler: Compiler) -> Check:
 def _some_of(schemas: list[JsonObject], compiler: Compiler, *, only_one: bool) -> Check:
     keyword = "oneOf" if only_one else "anyOf"
 
-    def check(value: Any, path: str, report: Report) -> None:
+    def check(value: Any, path: str, report: ValidationReport) -> None:
         matching, fewest = 0, None
         for schema in schemas:
             errors = _errors(compiler.check(schema), value, path, report)
@@ -350,16 +352,16 @@ def _some_of(schemas: list[JsonObject], compiler: Compiler, *, only_one: bool) -
 
 
 def _none_of(schema: JsonObject, compiler: Compiler) -> Check:
-    def check(value: Any, path: str, report: Report) -> None:
+    def check(value: Any, path: str, report: ValidationReport) -> None:
         if not _errors(compiler.check(schema), value, path, report):
             report.invalid(path, value, 'must not validate the schema ("not")')
 
     return check
 
 
-def _errors(check: Check, value: Any, path: str, report: Report) -> list[Cause]:
+def _errors(check: Check, value: Any, path: str, report: ValidationReport) -> list[Cause]:
     """Return the errors of a branch. It spends the budget of the enclosing report."""
     report.budget.spend(_STEPS_PER_BRANCH, path)
-    scratch = Report(budget=report.budget)
+    scratch = ValidationReport(budget=report.budget)
     check(value, path, scratch)
     return scratch.errors

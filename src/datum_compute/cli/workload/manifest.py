@@ -16,7 +16,7 @@ from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.yaml import Mark, YamlError, YamlLimits, YamlSyntaxError, parse_yaml
 from datum_compute.api.schema.derive import structural_schema
-from datum_compute.api.schema.validate import Check, Report, compile_check, object_schema
+from datum_compute.api.schema.validate import Check, ValidationReport, compile_check, object_schema
 from datum_compute.cli.arguments import NAME_RULE, is_workload_name
 from datum_compute.cli.environment import FILE_BYTES_MAX, CliEnvironment, read_stdin, read_text_file
 from datum_compute.cli.errors import UsageError
@@ -150,14 +150,14 @@ def _manifest(document: Document) -> JsonObject:
 
 def with_defaults(spec: JsonObject) -> JsonObject:
     """Return a spec from the server with the defaults of a file, to compare the two."""
-    checked: JsonObject = _workload_check()({"spec": spec}, "", Report())
+    checked: JsonObject = _workload_check()({"spec": spec}, "", ValidationReport())
     defaulted: JsonObject = checked["spec"]
     return defaulted
 
 
 def _checked_spec(document: Document) -> JsonObject:
     """Return the spec with defaults filled in. Raise UsageError with all problems of the schema."""
-    report = Report()
+    report = ValidationReport()
     without_status = {k: v for k, v in document.value.items() if k != "status"}
     checked: JsonObject = _workload_check()(without_status, "", report)
     problems = [(cause.field, cause.message) for cause in report.errors]

@@ -40,7 +40,7 @@ from datum_compute.server.apply.managed_fields import (
     UPDATE,
     Entries,
     Entry,
-    Manager,
+    FieldManager,
     after_apply,
     conflicting,
     entries_of,
@@ -138,7 +138,7 @@ ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
 KUBECTL = "kubectl"
 
 
-def allowed_by_last_apply(live: JsonObject, manager: Manager, shape: FieldMap) -> FieldSet:
+def allowed_by_last_apply(live: JsonObject, manager: FieldManager, shape: FieldMap) -> FieldSet:
     """Return the fields that kubectl may change although another manager owns them."""
     before = _last_applied(live) if manager.name == KUBECTL else None
     if before is None or before.get("apiVersion") != manager.api_version:
@@ -147,7 +147,7 @@ def allowed_by_last_apply(live: JsonObject, manager: Manager, shape: FieldMap) -
     return difference(difference(applied_fields(before, shape), found.changed), found.removed)
 
 
-def with_last_applied(obj: JsonObject, config: JsonObject, manager: Manager) -> JsonObject:
+def with_last_applied(obj: JsonObject, config: JsonObject, manager: FieldManager) -> JsonObject:
     annotations = obj["metadata"].get("annotations")
     if (
         manager.name != KUBECTL
@@ -187,7 +187,7 @@ class Application(msgspec.Struct, frozen=True):
     """A configuration, its manager, and the shape of the endpoint to which it is applied."""
 
     config: JsonObject
-    manager: Manager
+    manager: FieldManager
     force: bool
     shape: FieldMap
 
@@ -195,7 +195,7 @@ class Application(msgspec.Struct, frozen=True):
     def claimed(self) -> FieldSet:
         return applied_fields(self.config, self.shape)
 
-    def onto(self, live: JsonObject, time: str) -> JsonObject:
+    def apply_to(self, live: JsonObject, time: str) -> JsonObject:
         """Merge the configuration into the live object and update its owners.
 
         Raise Conflict if another manager owns a field that would change.
@@ -208,7 +208,7 @@ class Application(msgspec.Struct, frozen=True):
         result = with_last_applied(result, self.config, self.manager)
         return with_entries(result, after_apply(entries, self.manager, claimed, found, time))
 
-    def owning(self, new: JsonObject, time: str) -> JsonObject:
+    def with_managers(self, new: JsonObject, time: str) -> JsonObject:
         """Return a new object with this manager as its only owner."""
         unchanged = Comparison(EMPTY, EMPTY)
         return with_entries(new, after_apply([], self.manager, self.claimed, unchanged, time))
@@ -218,7 +218,7 @@ class Application(msgspec.Struct, frozen=True):
         if entries := entries_of(live["metadata"]):
             return entries
         everything = compared({}, live, self.shape).changed
-        before = Manager(BEFORE_FIRST_APPLY, UPDATE, self.manager.api_version)
+        before = FieldManager(BEFORE_FIRST_APPLY, UPDATE, self.manager.api_version)
         return [before.entry(everything, time)] if everything else []
 
     def _pruned(self, result: JsonObject, entries: Entries, claimed: FieldSet) -> JsonObject:
@@ -252,7 +252,7 @@ _ATTEMPTS = 8
 async def apply(context: ServerContext, request: ApiRequest) -> Response:
     application = _application(request)
     change = UpdateRequest(
-        build=lambda live: application.onto(live, timestamp(context.clock())),
+        build=lambda live: application.apply_to(live, timestamp(context.clock())),
         validation=field_validation(request.query, request.http.body),
         needs_version=False,
         set_managers=lambda old, sent, new: with_entries(new, entries_of(sent["metadata"])),
@@ -286,7 +286,7 @@ async def _created(
         metadata=incoming,
         validation=change.validation,
         dry_run=dry_run(request.query),
-        set_managers=lambda new: application.owning(new, timestamp(context.clock())),
+        set_managers=lambda new: application.with_managers(new, timestamp(context.clock())),
     )
     return await create_object(context, request, creation)
 
@@ -296,7 +296,7 @@ def _application(request: ApiRequest) -> Application:
     if not name:
         why = "Required value: is required for apply patch"
         raise invalid_option("fieldManager", "FieldValueRequired", why)
-    manager = Manager(name, APPLY, request.kind.api_version, request.route.subresource)
+    manager = FieldManager(name, APPLY, request.kind.api_version, request.route.subresource)
     force = flag(request.query, "force")
     shape = request.resource.shape.of(request.route.subresource)
     return Application(_config(request), manager, force, shape)

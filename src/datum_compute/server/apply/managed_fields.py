@@ -42,7 +42,7 @@ Entry = JsonObject
 Entries = list[Entry]
 
 
-class Manager(msgspec.Struct, frozen=True):
+class FieldManager(msgspec.Struct, frozen=True):
     """The name, operation, version and endpoint of a writer, which identify its entry."""
 
     name: str
@@ -85,7 +85,7 @@ def manager_name(field_manager: str, user_agent: str) -> str:
 
 
 def after_update(
-    entries: Entries, manager: Manager, found: Comparison, taken: FieldSet, time: str
+    entries: Entries, manager: FieldManager, found: Comparison, taken: FieldSet, time: str
 ) -> Entries:
     """Return the entries after a plain write.
 
@@ -104,7 +104,7 @@ def after_update(
 
 
 def after_apply(
-    entries: Entries, manager: Manager, claimed: FieldSet, found: Comparison, time: str
+    entries: Entries, manager: FieldManager, claimed: FieldSet, found: Comparison, time: str
 ) -> Entries:
     """Return the entries after an apply that changed the fields in ``found``."""
     before = next((entry for entry in entries if manager.wrote(entry)), None)
@@ -120,7 +120,7 @@ def after_apply(
 
 
 def conflicting(
-    entries: Entries, manager: Manager, changed: FieldSet
+    entries: Entries, manager: FieldManager, changed: FieldSet
 ) -> list[tuple[Entry, FieldSet]]:
     """Return the entries of other managers that own changed fields, with those fields."""
     found = [
@@ -131,11 +131,11 @@ def conflicting(
     return [(entry, fields) for entry, fields in found if fields]
 
 
-def owned_by(entries: Entries, manager: Manager) -> FieldSet:
+def owned_by(entries: Entries, manager: FieldManager) -> FieldSet:
     return next((entry["fieldsV1"] for entry in entries if manager.wrote(entry)), EMPTY)
 
 
-def owned_by_others(entries: Entries, manager: Manager) -> FieldSet:
+def owned_by_others(entries: Entries, manager: FieldManager) -> FieldSet:
     return union_all(entry["fieldsV1"] for entry in entries if not manager.wrote(entry))
 
 
@@ -190,7 +190,7 @@ def _capped(entries: Entries) -> Entries:
     for entry in oldest:
         by_version.setdefault(entry["apiVersion"], []).append(entry)
     together = [
-        Manager(ANCIENT, UPDATE, version).entry(
+        FieldManager(ANCIENT, UPDATE, version).entry(
             union_all(entry["fieldsV1"] for entry in same), same[-1].get("time", "")
         )
         for version, same in by_version.items()
@@ -325,12 +325,12 @@ def invalid_option(field: str, reason: str, why: str) -> Invalid:
     return Invalid(message, group="meta.k8s.io", kind="PatchOptions", causes=[cause])
 
 
-def updater(request: ApiRequest, subresource: str | None = None) -> Manager:
+def updater(request: ApiRequest, subresource: str | None = None) -> FieldManager:
     """Return the manager of a plain write through the subresource, by default the request's."""
     agent = request.http.headers.get("user-agent", "")
     name = manager_name(field_manager(request.query), agent)
     endpoint = request.route.subresource if subresource is None else subresource
-    return Manager(name, UPDATE, request.kind.api_version, endpoint)
+    return FieldManager(name, UPDATE, request.kind.api_version, endpoint)
 
 
 def owned_at_creation(

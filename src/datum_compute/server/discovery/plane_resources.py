@@ -17,10 +17,15 @@ from typing import Any
 from datum_compute.api.errors import Invalid, NotFound, RequestEntityTooLarge
 from datum_compute.api.kinds import DEFINITION
 from datum_compute.api.meta.codec import JsonObject, decode
-from datum_compute.api.meta.objects import ApiObject, Column, KindInfo, Scale, Selectable
+from datum_compute.api.meta.objects import ApiObject, KindInfo, Scale, Selectable, TableColumn
 from datum_compute.api.planes import PlaneName
 from datum_compute.api.schema.report import CheckBudget
-from datum_compute.api.schema.validate import Report, compile_check, object_schema, structure_of
+from datum_compute.api.schema.validate import (
+    ValidationReport,
+    compile_check,
+    object_schema,
+    structure_of,
+)
 from datum_compute.server.discovery.conversion import Rewrite, StorageConversion
 from datum_compute.server.discovery.openapi import OpenApi
 from datum_compute.server.discovery.resources import (
@@ -99,10 +104,10 @@ def _build_upgrade(schema: JsonObject, api_version: str) -> Rewrite:
         current = {**obj, "apiVersion": api_version}
         upgraded: JsonObject
         try:
-            upgraded = prune_and_default()(current, "", Report())
+            upgraded = prune_and_default()(current, "", ValidationReport())
         except (Invalid, RequestEntityTooLarge):
             unlimited = CheckBudget(steps_left=sys.maxsize)
-            upgraded = prune()(current, "", Report(budget=unlimited))
+            upgraded = prune()(current, "", ValidationReport(budget=unlimited))
         return upgraded
 
     return upgrade
@@ -139,8 +144,8 @@ def _deprecation_warning(definition: JsonObject, version: JsonObject) -> str:
     return warning or f"{group}/{version['name']} {kind} is deprecated"
 
 
-def _build_column(column: JsonObject) -> Column:
-    return Column(
+def _build_column(column: JsonObject) -> TableColumn:
+    return TableColumn(
         name=column["name"],
         path=column["jsonPath"],
         type=column["type"],

@@ -16,7 +16,7 @@ from datum_compute.api.errors import shorten
 from datum_compute.api.http import JSON, Request
 from datum_compute.api.meta.codec import JsonObject, decode, encode
 from datum_compute.api.meta.json_path import value_at
-from datum_compute.api.meta.objects import Column, KindInfo
+from datum_compute.api.meta.objects import KindInfo, TableColumn
 from datum_compute.api.meta.timestamps import parse_timestamp
 from datum_compute.api.schema.report import copy_beginning
 from datum_compute.server.encoding.list_body import ListBody, joined_list, list_body
@@ -95,7 +95,7 @@ def text_at(obj: Any, paths: str) -> str:
             return str(value)
 
 
-def cell(obj: Any, column: Column, now: float) -> Any:
+def cell(obj: Any, column: TableColumn, now: float) -> Any:
     """What a column shows of an object."""
     match column.type:
         case "count":
@@ -166,7 +166,7 @@ def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
 _SHOWN_TYPES = {"date": "string", "count": "integer", "reference": "string", "object": "string"}
 _ROWS = "rows"
 INCLUDE = ("Metadata", "Object", "None")
-_AGE = Column("Age", ".metadata.creationTimestamp", "date", description="How long it exists")
+_AGE = TableColumn("Age", ".metadata.creationTimestamp", "date", description="How long it exists")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,15 +227,15 @@ class TableRepresentation:
             case _:
                 return {"cells": cells, "object": partial_object(obj)}
 
-    def _cell(self, obj: JsonObject, column: Column) -> Any:
+    def _cell(self, obj: JsonObject, column: TableColumn) -> Any:
         return cell(obj, column, self.clock())
 
 
-def _columns(kind: KindInfo[Any]) -> tuple[Column, ...]:
+def _columns(kind: KindInfo[Any]) -> tuple[TableColumn, ...]:
     return kind.columns or (_AGE,)
 
 
-def _definition(column: Column) -> JsonObject:
+def _definition(column: TableColumn) -> JsonObject:
     return {
         "name": column.name,
         "type": _SHOWN_TYPES.get(column.type, column.type),

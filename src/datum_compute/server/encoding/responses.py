@@ -21,7 +21,7 @@ from datum_compute.api.errors import (
 from datum_compute.api.http import JSON, Request, Response
 from datum_compute.api.meta.codec import JsonObject, encode
 from datum_compute.api.meta.objects import KindInfo
-from datum_compute.api.schema.report import Report
+from datum_compute.api.schema.report import ValidationReport
 from datum_compute.server.encoding.list_body import ListBody
 from datum_compute.telemetry.logs import printable
 
@@ -105,7 +105,10 @@ def forbidden(kind: KindInfo[Any], name: str, why: str, causes: Sequence[Cause] 
 
 
 def stopped_check(
-    error: Invalid | RequestEntityTooLarge, kind: KindInfo[Any], obj: JsonObject, report: Report
+    error: Invalid | RequestEntityTooLarge,
+    kind: KindInfo[Any],
+    obj: JsonObject,
+    report: ValidationReport,
 ) -> Invalid | RequestEntityTooLarge:
     """Return the error that stopped the check of an object, with the name of the object and the
     errors found before."""

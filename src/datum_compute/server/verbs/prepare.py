@@ -23,7 +23,7 @@ from datum_compute.api.errors import BadRequest, Cause, Invalid, RequestEntityTo
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.schema.report import limit_causes
-from datum_compute.api.schema.validate import Report
+from datum_compute.api.schema.validate import ValidationReport
 from datum_compute.server.discovery.resources import ServedResource
 from datum_compute.server.encoding.body import same_fields
 from datum_compute.server.encoding.request_options import FieldValidation
@@ -155,7 +155,7 @@ def prepare_status(
 
 
 def _set_status(resource: ServedResource, rest: PreparedObject, status: Any) -> PreparedObject:
-    report = Report()
+    report = ValidationReport()
     try:
         checked = resource.check_status(status, "status", report)
     except (Invalid, RequestEntityTooLarge) as error:
@@ -247,7 +247,7 @@ def validate_and_admit(
     unknown: tuple[str, ...],
 ) -> PreparedObject:
     """Return the pruned, defaulted and admitted object, with its unknown fields and errors."""
-    report = Report()
+    report = ValidationReport()
     try:
         checked = resource.check_main(new, "", report)
     except (Invalid, RequestEntityTooLarge) as error:

@@ -16,7 +16,7 @@ from datum_compute.api.errors import Cause, Invalid
 from datum_compute.api.http import Response
 from datum_compute.api.meta.codec import JsonObject, from_json
 from datum_compute.api.meta.objects import KindInfo
-from datum_compute.api.schema.validate import Report
+from datum_compute.api.schema.validate import ValidationReport
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.access.authentication import User
 from datum_compute.server.access.authorization import Authorizer
@@ -53,7 +53,7 @@ class ReviewHandler:
 def read_review(request: ApiRequest, resource: ServedResource) -> tuple[JsonObject, dict[str, str]]:
     """Return the validated object of a request, and headers that warn about unknown fields."""
     body = check_type_meta(resource.kind, decode_body(request.http))
-    report = Report()
+    report = ValidationReport()
     obj = resource.check_main(body, "", report)
     validation = field_validation(request.query, request.http.body)
     headers = validation.enforce(resource.kind, tuple(report.unknown))
