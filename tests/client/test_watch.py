@@ -186,6 +186,17 @@ def test_streams_that_end_at_once_are_reopened_with_backoff() -> None:
     assert waits[-1] > 10 * waits[0]
 
 
+def test_a_quiet_stream_ends_the_backoff_of_earlier_failures() -> None:
+    outages = [lost() for _ in range(6)]
+    quiet = stream(lives_s=20, then="breaks")
+    transport = Recorded(listed(5), *outages, quiet, lost(), stream(ADDED))
+    collect_items(transport, 2)
+    sent_s = transport.asked_at_s  # the list, six failed watches, the quiet stream, two more
+    before_quiet_s = sent_s[7] - sent_s[6]
+    after_quiet_s = sent_s[8] - sent_s[7] - 20
+    assert after_quiet_s < before_quiet_s / 10
+
+
 def test_an_incomplete_line_at_the_end_of_a_stream_is_not_an_event() -> None:
     later = event("MODIFIED", namespace("a", 8))
     transport = Recorded(listed(5), stream(ADDED, b'{"type":"ADD'), stream(later))

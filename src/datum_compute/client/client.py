@@ -145,14 +145,16 @@ class Client:
         labels: Mapping[str, str] | None = None,
         fields: Mapping[str, str] | None = None,
         timeout_s: int = WATCH_S,
+        on_open: Callable[[], None] | None = None,
     ) -> AsyncGenerator[WatchEvent[T], None]:
         """Yield the events after ``since`` until the server ends the stream. Raise ERROR events.
 
-        ``client.watch.follow`` resumes the stream instead of ending.
+        ``on_open`` is called when the server has accepted the watch. ``client.watch.follow``
+        resumes the stream instead of ending.
         """
         query = {**_selector_query(labels, fields), **_watch_query(since, timeout_s)}
         path = _path(kind, Ref(namespace, ""))
-        return self._events(path, query, lambda line: event_of(line, kind.model))
+        return self._events(path, query, lambda line: event_of(line, kind.model), on_open)
 
     def watch_lenient(
         self,
@@ -161,11 +163,14 @@ class Client:
         *,
         labels: Mapping[str, str] | None = None,
         timeout_s: int = WATCH_S,
+        on_open: Callable[[], None] | None = None,
     ) -> AsyncGenerator[WatchEvent[T | UndecodableObject], None]:
         """Watch all namespaces. An object that cannot be decoded is an UndecodableObject."""
         query = {**_selector_query(labels, None), **_watch_query(since, timeout_s)}
         path = _path(kind, Ref("", ""))
-        return self._events(path, query, lambda line: event_with_unreadable(line, kind.model))
+        return self._events(
+            path, query, lambda line: event_with_unreadable(line, kind.model), on_open
+        )
 
     def watch_plain(
         self,
@@ -328,7 +333,11 @@ class Client:
         return ListResult(items, version)
 
     async def _events(
-        self, path: str, query: Mapping[str, str], read: Callable[[bytes], WatchEvent[M]]
+        self,
+        path: str,
+        query: Mapping[str, str],
+        read: Callable[[bytes], WatchEvent[M]],
+        on_open: Callable[[], None] | None = None,
     ) -> AsyncGenerator[WatchEvent[M], None]:
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -337,6 +346,8 @@ class Client:
             raise Unreachable(f"a watch was not answered within {ANSWER_S:g} s") from None
         if response.stream is None:
             raise InternalError("the server answered a watch with a body instead of a stream")
+        if on_open is not None:
+            on_open()
         async with aclosing(response.stream) as stream:
             async for line in lines_of(stream):
                 yield read(line)

@@ -11,7 +11,7 @@ Rules:
 - A list is returned when all its pages have arrived.
 - A stream without an event or bookmark for IDLE_TIMEOUT_S is replaced.
 - A server that ends every stream at once, or repeats 410, counts as failing. ``follow`` then backs
-  off instead of looping.
+  off instead of looping. An event, or a stream that stays open for STREAM_MIN_S, ends the backoff.
 - A kind that the server does not serve (404) is requested again every NOT_SERVED_S.
 """
 
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, closing
 from dataclasses import dataclass
@@ -195,13 +196,16 @@ def follow(
             page_size=watched.page_size,
         )
 
-    def open_stream(version: str) -> AsyncGenerator[WatchEvent[T], None]:
+    def open_stream(
+        version: str, on_open: Callable[[], None]
+    ) -> AsyncGenerator[WatchEvent[T], None]:
         return client.watch(
             watched.kind,
             version,
             namespace=watched.namespace,
             labels=watched.labels,
             fields=watched.fields,
+            on_open=on_open,
         )
 
     source = _Source(watched.kind.plural, list_once, open_stream, _noop)
@@ -229,8 +233,10 @@ def follow_mapped(
     async def list_once() -> ListResult[L]:
         return await client.list_mapped(kind, keep, page_size=page_size, labels=labels)
 
-    def open_stream(version: str) -> AsyncGenerator[WatchEvent[T | UndecodableObject], None]:
-        return client.watch_lenient(kind, version, labels=labels)
+    def open_stream(
+        version: str, on_open: Callable[[], None]
+    ) -> AsyncGenerator[WatchEvent[T | UndecodableObject], None]:
+        return client.watch_lenient(kind, version, labels=labels, on_open=on_open)
 
     source = _Source(name or kind.plural, list_once, open_stream, not_served)
     return _follow(source, random)
@@ -242,7 +248,7 @@ class _Source(Generic[L, E]):
 
     name: str
     list_once: Callable[[], Awaitable[ListResult[L]]]
-    open_stream: Callable[[str], AsyncGenerator[WatchEvent[E], None]]
+    open_stream: Callable[[str, Callable[[], None]], AsyncGenerator[WatchEvent[E], None]]
     not_served: Callable[[], None]
 
 
@@ -261,7 +267,7 @@ async def _follow(
                 listed = await _list(source)
                 cursor.accept_list(listed.version)
                 yield listed
-            async with aclosing(_stream(source, str(cursor.version))) as events:
+            async with aclosing(_stream(source, str(cursor.version), failures)) as events:
                 async for event in events:
                     cursor.accept_event(event)
                     failures.reset()
@@ -348,27 +354,46 @@ async def _list(source: _Source[L, E]) -> ListResult[L]:
         raise Unreachable(f"the list was not complete within {LIST_S:g} s") from None
 
 
-async def _stream(source: _Source[L, E], version: str) -> AsyncGenerator[WatchEvent[E], None]:
+async def _stream(
+    source: _Source[L, E], version: str, failures: _Failures
+) -> AsyncGenerator[WatchEvent[E], None]:
     """Yield the events of one stream until it ends or is idle for too long.
 
-    Raise Unreachable if it ends at once without an event.
+    Raise Unreachable if it ends at once without an event. A stream that stayed open ends a series
+    of failures, also without an event: otherwise the delays of several outages would add up in a
+    watch of a quiet kind.
     """
-    loop = asyncio.get_running_loop()
-    opened_s, has_events = loop.time(), False
-    events = source.open_stream(version)
-    with closing(Deadlines(IDLE_TIMEOUT_S)) as deadlines:
-        async with aclosing(events):
-            while True:
-                try:
-                    event = await _next_event(deadlines, events)
-                except TimeoutError:
-                    _log.debug("%s: the watch is idle; opening another", source.name)
-                    return
-                if event is None:
-                    break
-                has_events = True
-                yield event
-    if not has_events and loop.time() - opened_s < STREAM_MIN_S:
+    loop, has_events = asyncio.get_running_loop(), False
+    opened_s = math.inf
+
+    def on_open() -> None:
+        nonlocal opened_s
+        opened_s = loop.time()
+
+    def is_stable() -> bool:
+        return loop.time() - opened_s >= STREAM_MIN_S
+
+    events = source.open_stream(version, on_open)
+    try:
+        with closing(Deadlines(IDLE_TIMEOUT_S)) as deadlines:
+            async with aclosing(events):
+                while True:
+                    try:
+                        event = await _next_event(deadlines, events)
+                    except TimeoutError:
+                        _log.debug("%s: the watch is idle; opening another", source.name)
+                        break
+                    if event is None:
+                        break
+                    has_events = True
+                    yield event
+    except (ApiError, Unreachable):
+        if is_stable():
+            failures.reset()
+        raise
+    if is_stable():
+        failures.reset()
+    elif not has_events:
         raise Unreachable("the server ends watches as soon as they begin")
 
 
