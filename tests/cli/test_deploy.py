@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import yaml
 
 from datum_compute.api.errors import Unreachable
 from datum_compute.api.http import Request
-from datum_compute.api.kinds import WORKLOAD
+from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
 from datum_compute.api.meta.codec import to_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.client.client import Client
@@ -25,6 +26,7 @@ from tests.cli.world import (
     image_missing,
     no_controllers,
     sent,
+    set_status,
     workloads,
     write_kubeconfig,
 )
@@ -64,7 +66,7 @@ def test_a_first_deploy_creates_waits_and_reports_success(cli: CliRunner, world:
         "  placement default: at least 2 in each of DFW, ORD\n"
     )
     assert "DFW: Done, 2/2 ready, 2/2 up to date" in "DFW: " + progress
-    assert "web is ready: 4 instances in 2 cities, after 0s." in progress
+    assert re.search(r"web is ready: 4 instances in 2 cities \(\d+\.\d s\)\.\n", progress)
     assert stored(world)["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"] == [
         {
             "name": "app",
@@ -375,3 +377,19 @@ def test_a_terminating_workload_is_not_changed(cli: CliRunner, world: World) -> 
     world.do(lambda client: client.delete(WORKLOAD, WEB))
     assert cli.run("deploy", "web", "--min=9", "-y") == 4
     assert "is being deleted" in cli.err
+
+
+def test_the_result_of_a_rollout_names_the_urls_of_published_ports(
+    cli: CliRunner, world: World
+) -> None:
+    assert cli.run("deploy", "web", "--image=web:1", "--city=DFW", "-y") == 0
+
+    async def publish(client: Client) -> None:
+        (found,) = (await client.list(DEPLOYMENT, NAMESPACE)).items
+        url = "http://web.test:8080"
+        endpoint = {"name": "http", "host": "web.test", "port": 8080, "url": url}
+        await set_status(client, DEPLOYMENT, found.metadata.name, {"endpoints": [endpoint]})
+
+    world.do(publish)
+    assert cli.run("rollout", "status", "web") == 0
+    assert cli.err.endswith(").\nURL: http://web.test:8080\n")

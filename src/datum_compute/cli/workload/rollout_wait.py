@@ -10,6 +10,7 @@ case.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from datum_compute.api.compute.workload import Workload
@@ -34,6 +35,8 @@ from datum_compute.cli.workload.wait import StateReached, WatchNext, wait_until
 from datum_compute.planning.explain.advice import Actor
 from datum_compute.planning.explain.explain import Link, explain_workload
 
+_SHORT_S = 60  # shorter waits are printed with tenths of a second
+
 ACTIONS = {
     Actor.USER: "action required from you",
     Actor.PLATFORM: "action required from the platform operator",
@@ -53,6 +56,7 @@ class RolloutWatch:
     view: RolloutView
     started_s: float
     latest: Progress | None = None
+    urls: tuple[str, ...] = ()  # of published ports
     _timer: StallTimer = field(default_factory=StallTimer)
     _reported: str = ""  # the reason of the last stall that was reported
 
@@ -66,6 +70,8 @@ class RolloutWatch:
             observed.instances.items,
             generation=self.generation,
         )
+        endpoints = (e for d in observed.deployments.items for e in d.status.endpoints)
+        self.urls = tuple(dict.fromkeys(endpoint.url for endpoint in endpoints))
         self._timer.record(_counts(self.latest), observed.instances.items, now)
         self.view.show(self.latest, self.generation, now - self.started_s)
         if self.latest.done or (self.latest.observed and self.latest.paused):
@@ -187,7 +193,7 @@ async def wait_for_rollout(
     elapsed_s = clock() - watch.started_s
     session.emit_event(
         "done" if progress.done else "paused",
-        _done_text(name, progress, elapsed_s)
+        _done_text(name, progress, elapsed_s, watch.urls)
         if progress.done
         else _paused_text(session, name, progress),
         color="green" if progress.done else "yellow",
@@ -229,19 +235,20 @@ def _counts_text(progress: PlaceProgress) -> str:
     return f"{ready} ready, {updated} up to date"
 
 
-def _done_text(name: str, progress: Progress, elapsed_s: float) -> str:
+def _done_text(name: str, progress: Progress, elapsed_s: float, urls: Sequence[str]) -> str:
     ready = sum(place.ready for place in progress.places)
     cities = len({place.place.city for place in progress.places})
+    took = f"{elapsed_s:.1f} s" if elapsed_s < _SHORT_S else render_age(elapsed_s)
     text = (
-        f"{name} is ready: {render_count(ready, 'instance')} in {render_count(cities, 'city')}, "
-        f"after {render_age(elapsed_s)}."
+        f"{name} is ready: {render_count(ready, 'instance')} in {render_count(cities, 'city')} "
+        f"({took})."
     )
     if progress.removing:
         leaving = ", ".join(place.place.city for place in progress.removing)
         text += f" Still being removed: {leaving}."
     if progress.asleep:
         text += f" {render_count(progress.asleep, 'instance')} asleep; a connection wakes it."
-    return text
+    return "\n".join((text, *(f"URL: {url}" for url in urls)))
 
 
 def _paused_text(session: Session, name: str, progress: Progress) -> str:
