@@ -43,7 +43,7 @@ def workloads(platform: LocalPlatform) -> list[str]:
 def test_a_restore_returns_to_the_state_of_the_backup(platform: LocalPlatform) -> None:
     deploy(platform, "web")
     file = str(platform.state.parent / "a.backup")
-    assert "while it ran" in output_of(platform.run("local", "backup", file))
+    assert "while running" in output_of(platform.run("local", "backup", file))
     deploy(platform, "later")
     refused = platform.run("local", "restore", file, "-y")
     assert refused.returncode == 2, "the platform is running"

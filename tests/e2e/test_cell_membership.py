@@ -129,7 +129,7 @@ def test_a_join_with_a_wrong_or_expired_token_creates_nothing(
     token.write_text(json.dumps({**document, "token": document["token"] + "x"}))
     wrong = join(processes, "ams", token, tmp_path / "ams")
     assert wrong.returncode == 5  # type: ignore[attr-defined]
-    assert "does not know this join token" in wrong.stderr  # type: ignore[attr-defined]
+    assert "rejected the join token" in wrong.stderr  # type: ignore[attr-defined]
     expired = join(processes, "ams", new_token(processes, tmp_path, "--ttl=0s"), tmp_path / "ams")
     assert expired.returncode == 5  # type: ignore[attr-defined]
     assert "expired" in expired.stderr  # type: ignore[attr-defined]
