@@ -7,6 +7,7 @@ import json
 import pytest
 
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
+from datum_compute.cli.render.documents import EVENTS
 from datum_compute.client.client import Client
 from tests.cli.objects import condition
 from tests.cli.runner import CliRunner
@@ -86,3 +87,15 @@ def test_a_deploy_to_a_paused_workload_succeeds_and_reports_the_pause(
     world.player = healthy
     assert cli.run("rollout", "resume", "web") == 0
     assert "web is ready" in cli.out + cli.err
+
+
+def test_the_event_of_a_paused_rollout_has_the_documented_fields(
+    cli: CliRunner, world: World
+) -> None:
+    assert cli.run(*DEPLOY, "--image=web:1") == 0
+    world.player = held
+    assert cli.run("rollout", "pause", "web") == 0
+    assert cli.run(*DEPLOY, "--image=web:2", "-o", "json") == 0
+    event = json.loads(cli.out.splitlines()[-1])
+    assert event["event"] == "paused"
+    assert sorted(event) == sorted(("schema", "event", "at", *EVENTS["paused"]))

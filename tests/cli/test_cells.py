@@ -14,6 +14,7 @@ from datum_compute.api.meta.codec import JsonObject, from_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import HUB, PLATFORM
 from datum_compute.cli.local.status import ANSWERS, SILENT, UNKNOWN, _cell_health
+from datum_compute.cli.render.documents import LISTS
 from datum_compute.client.client import Client
 from tests.cli.objects import condition
 from tests.cli.runner import CliRunner
@@ -46,6 +47,7 @@ def test_cells_are_listed_with_their_instances_on_the_hub(cli: CliRunner, world:
 
     world.do(three_in_dfw, HUB)
     assert cli.run("cell", "list", "-o", "json") == 0, cli.err
+    assert sorted(json.loads(cli.out)["items"][0]) == sorted(LISTS["cell list"])
     counts = {cell["name"]: cell["instances"] for cell in json.loads(cli.out)["items"]}
     assert counts == {"dfw": 3, "lhr": 0}
     assert cli.run("cell", "list") == 0

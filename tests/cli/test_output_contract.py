@@ -27,7 +27,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("home")
 
 
-@pytest.mark.parametrize("command", sorted(LISTS.keys() - {"diff", "rollout history", "events"}))
+# Lists that the golden world does not contain. Tests of these commands check their fields.
+NOT_GOLDEN = frozenset({"cell list", "diff", "events", "instances top", "rollout history"})
+
+
+@pytest.mark.parametrize("command", sorted(LISTS.keys() - NOT_GOLDEN))
 def test_every_list_has_the_documented_fields(home: Path, command: str) -> None:
     cli = golden_runner(home)
     cli.run(*command.split(), "-o", "json")
