@@ -28,7 +28,7 @@ from bench.instance_world import (
 )
 from bench.processes import terminate
 from datum_compute.app.certificates import ensure_certificate
-from datum_compute.app.environment import real_ports
+from datum_compute.app.environment import process_environment
 from datum_compute.app.process import run_until_stopped, settle_memory
 from datum_compute.client.auth.connection import Connection
 from datum_compute.client.auth.credentials import AuthEnvironment
@@ -71,7 +71,7 @@ async def new_world_over_tls(state: Path) -> AsyncIterator[World]:
     with run_api_server(state / "served", WITH_CONTROLLERS) as connection:
         async with open_to(connection) as sending:
             transport = RecordingTransport(sending, written)
-            async with managed(client_of(transport, "manager"), real_ports()):
+            async with managed(client_of(transport, "manager"), process_environment()):
                 world = World(client_of(transport, "user"), written, lambda: len(written))
                 await world.wait_until_quiet()
                 settle_memory()
@@ -82,7 +82,7 @@ async def serve(
     folder: Path, controllers: Sequence[Controller[Context]], stop: asyncio.Event
 ) -> None:
     certificate = ensure_certificate(folder, datetime.now(UTC))
-    async with served(folder / "bench.db", real_ports(), controllers) as platform:
+    async with served(folder / "bench.db", process_environment(), controllers) as platform:
         await bring_up(platform, [])
         settle_memory()
         server = HttpServer(platform.dispatch, time.time)

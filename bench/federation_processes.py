@@ -26,7 +26,7 @@ from datum_compute.api.kinds import GRANT
 from datum_compute.api.meta.codec import to_json
 from datum_compute.api.meta.objects import ref_of
 from datum_compute.api.planes import project_plane
-from datum_compute.app.environment import real_ports
+from datum_compute.app.environment import process_environment
 from datum_compute.app.manager_connections import transport_opener
 from datum_compute.cli.local.platform import find_running
 from datum_compute.cli.local.processes import cell_directories
@@ -113,7 +113,7 @@ async def started(state: Path, cells: int) -> AsyncIterator[Started]:
 @asynccontextmanager
 async def _client(state: Path, context: str) -> AsyncIterator[Client]:
     connection = connection_of(load_kubeconfig([state / "kubeconfig"]), context)
-    async with transport_opener(real_ports())(connection) as transport:
+    async with transport_opener(process_environment())(connection) as transport:
         yield build_client(connection, transport)
 
 

@@ -20,7 +20,7 @@ from datum_compute.api.planes import (
     project_plane,
 )
 from datum_compute.api.quota import DEFAULT_LIMITS
-from datum_compute.app.environment import real_ports
+from datum_compute.app.environment import process_environment
 from datum_compute.app.platform import (
     MANAGER_AGENT,
     ControllerOptions,
@@ -85,16 +85,16 @@ async def new_world(
 ) -> AsyncIterator[World]:
     """Run a federation until the end of the block. It closes the journal."""
     names = tuple(f"c{number}" for number in range(cells))
-    world, ports = World(names), replace(real_ports(), unix_s=unix_s)
+    world, environment = World(names), replace(process_environment(), unix_s=unix_s)
     drivers = {
-        cell_plane(name): SimulatedDriver(MachineTable(), now=ports.unix_s) for name in names
+        cell_plane(name): SimulatedDriver(MachineTable(), now=environment.unix_s) for name in names
     }
     limits = {name: limit * _PLENTY for name, limit in DEFAULT_LIMITS.items()}
     layout = PlaneLayout((PROJECT,), drivers, limits=limits)
     tokens = {plane: f"user-of-{plane}" for plane in (PLATFORM, PROJECT, HUB, *drivers)}
     world.platform = Platform(
         layout,
-        ports,
+        environment,
         journal,
         PlaneTokens("manager", tokens),
         PlatformOptions(control=ControllerOptions(reach=world.reach)),

@@ -37,7 +37,7 @@ from datum_compute.app.controllers import (
     build_event_recorder,
     build_manager,
 )
-from datum_compute.app.environment import Ports, real_ports
+from datum_compute.app.environment import ProcessEnvironment, process_environment
 from datum_compute.app.platform import (
     BOOTSTRAP,
     ControllerOptions,
@@ -140,13 +140,13 @@ class World:
 @asynccontextmanager
 async def new_world(state: Path) -> AsyncIterator[World]:
     written: list[Recorded] = []
-    ports = real_ports()
-    async with served(state / "bench.db", ports, registry.CLUSTER) as platform:
+    environment = process_environment()
+    async with served(state / "bench.db", environment, registry.CLUSTER) as platform:
         sending = InProcessTransport(platform.dispatch)
         transport = RecordingTransport(sending, written)
         await bring_up(platform, written)
         user = client_of(transport, "user")
-        async with managed(client_of(transport, "manager"), ports):
+        async with managed(client_of(transport, "manager"), environment):
             world = World(user, written, lambda: platform.store.version(PLATFORM))
             await world.wait_until_quiet()
             settle_memory()
@@ -155,13 +155,13 @@ async def new_world(state: Path) -> AsyncIterator[World]:
 
 @asynccontextmanager
 async def served(
-    database: Path, ports: Ports, controllers: Sequence[Controller[Context]]
+    database: Path, environment: ProcessEnvironment, controllers: Sequence[Controller[Context]]
 ) -> AsyncIterator[Platform]:
     """An API server for one plane."""
     journal = SqliteJournal(database)
     layout = PlaneLayout((), {})
     options = PlatformOptions(control=ControllerOptions(controllers))
-    platform = Platform(layout, ports, journal, CREDENTIALS, options)
+    platform = Platform(layout, environment, journal, CREDENTIALS, options)
     await platform.load()
     running = asyncio.create_task(platform.run())
     try:
@@ -174,16 +174,16 @@ async def served(
 
 
 @asynccontextmanager
-async def managed(client: Client, ports: Ports) -> AsyncIterator[None]:
+async def managed(client: Client, environment: ProcessEnvironment) -> AsyncIterator[None]:
     """``compute-manager`` in single-cluster mode."""
     numbers = CollectorRegistry()
     names = (PLATFORM, PROJECT, CELL)
     clients: dict[PlaneName, Client] = dict.fromkeys(names, client)
-    recorder = build_event_recorder(clients.get, ports, numbers)
+    recorder = build_event_recorder(clients.get, environment, numbers)
     manager = build_manager(
         registry.single_cluster("default"),
-        {CELL: SimulatedDriver(MachineTable(), now=ports.unix_s)},
-        ports,
+        {CELL: SimulatedDriver(MachineTable(), now=environment.unix_s)},
+        environment,
         telemetry=ManagerTelemetry(recorder.record, registry=numbers),
         options=ManagerOptions(single_project="default"),
     )

@@ -21,7 +21,7 @@ from bench.api_server_process import open_to, run_api_server
 from bench.instance_world import Recorded, served
 from datum_compute.api.http import Request, Response
 from datum_compute.api.meta.codec import JsonObject, decode, encode
-from datum_compute.app.environment import real_ports
+from datum_compute.app.environment import process_environment
 from datum_compute.app.platform import BOOTSTRAP, Platform
 from datum_compute.app.process import settle_memory
 from datum_compute.client.transport.in_process import InProcessTransport
@@ -51,7 +51,7 @@ async def replay_in_process(
     state: Path, before: Sequence[Recorded], *parts: Sequence[Recorded]
 ) -> list[Spent]:
     """Send the writes ``before``, then each part; return the cost of each part."""
-    async with served(state / "floor.db", real_ports(), ()) as platform:
+    async with served(state / "floor.db", process_environment(), ()) as platform:
         return await _replay(_AuthenticatingTransport(platform), AT_ONCE, before, parts)
 
 

@@ -14,7 +14,7 @@ import datum_compute
 from datum_compute.api.kinds import KINDS, kind_of
 from datum_compute.api.schema.derive import structural_schema
 from datum_compute.api.schema.validate import ValidationReport, compile_check, object_schema
-from datum_compute.app.environment import Ports
+from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.app.metrics import process_registry
 from datum_compute.app.platform import PlaneLayout, Platform, PlatformOptions
 from datum_compute.app.settings.options import PROGRAMS
@@ -71,9 +71,9 @@ def test_every_command_is_documented() -> None:
 
 def test_every_metric_of_a_platform_is_documented() -> None:
     registry = process_registry()
-    ports = Ports(lambda: 0.0, lambda: "uid", lambda: "suffix", Random(1))
+    environment = ProcessEnvironment(lambda: 0.0, lambda: "uid", lambda: "suffix", Random(1))
     options = PlatformOptions(registry=registry)
-    Platform(PlaneLayout((), {}), ports, MemoryJournal(), PlaneTokens("m", {}), options)
+    Platform(PlaneLayout((), {}), environment, MemoryJournal(), PlaneTokens("m", {}), options)
     text = METRICS_REFERENCE.read_text()
     names = {metric.name for metric in registry.collect()}
     assert names

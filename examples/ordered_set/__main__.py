@@ -15,7 +15,7 @@ from datum_compute.api.errors import AlreadyExists
 from datum_compute.api.kinds import DEFINITION
 from datum_compute.api.planes import PlaneName, plane_role
 from datum_compute.api.schema.derive import crd_manifest
-from datum_compute.app.environment import real_ports
+from datum_compute.app.environment import process_environment
 from datum_compute.app.process import run_until_stopped
 from datum_compute.client.auth.credentials import AuthEnvironment
 from datum_compute.client.auth.kubeconfig import build_client, connection_of, load_kubeconfig
@@ -37,9 +37,12 @@ async def define(client: Client) -> None:
 
 
 async def serve(context: str, stop: asyncio.Event) -> None:
-    ports = real_ports()
+    environment = process_environment()
     outside = AuthEnvironment(
-        environ=dict(os.environ), is_terminal=False, unix_s=ports.unix_s, random=ports.random
+        environ=dict(os.environ),
+        is_terminal=False,
+        unix_s=environment.unix_s,
+        random=environment.random,
     )
     config = load_kubeconfig([Path(os.environ["KUBECONFIG"])])
     connection = connection_of(config, context)
@@ -48,7 +51,9 @@ async def serve(context: str, stop: asyncio.Event) -> None:
         client = build_client(connection, transport)
         await define(client)
         manager = Manager(
-            controllers(plane_role(plane)), lambda made: Planes(made.cached_client), ports.random
+            controllers(plane_role(plane)),
+            lambda made: Planes(made.cached_client),
+            environment.random,
         )
         manager.engage(plane, client)
         async with asyncio.TaskGroup() as group:

@@ -29,7 +29,7 @@ from datum_compute.api.planes import (
 )
 from datum_compute.api.quota import DEFAULT_LIMITS
 from datum_compute.app.controllers import ManagerOptions, build_manager
-from datum_compute.app.environment import Ports
+from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.app.platform import (
     BOOTSTRAP,
     EVERYTHING,
@@ -79,7 +79,7 @@ class HostRoles:
     elsewhere: tuple[PlaneName, ...]
     candidate: bool = False  # runs controllers only while it leads
     # Runs on this host instead of our manager.
-    process: Callable[[Ports, Callable[[PlaneName], Transport]], Process] | None = None
+    process: Callable[[ProcessEnvironment, Callable[[PlaneName], Transport]], Process] | None = None
     # Name of the only project in single-cluster mode: all remote planes are one API server, and
     # this host runs the machines of the cell.
     single_project: str = ""
@@ -246,14 +246,14 @@ class SimulatedHost:
 
     def _built(self) -> Process:
         if self.roles.serves:
-            ports = self._ports()
-            platform = self._platform(ports)
-            return ServingProcess(platform, self._beside(platform, ports))
+            environment = self._environment()
+            platform = self._platform(environment)
+            return ServingProcess(platform, self._beside(platform, environment))
         if self.roles.process is not None:
-            return self.roles.process(self._ports(), self._reach)
+            return self.roles.process(self._environment(), self._reach)
         if self.roles.candidate:
             return self._candidate()
-        return ManagingProcess(self.roles, self._around, self._ports(), self._reach)
+        return ManagingProcess(self.roles, self._around, self._environment(), self._reach)
 
     def _candidate(self) -> Process:
         roles, around = self.roles, self._around
@@ -262,20 +262,20 @@ class SimulatedHost:
             controllers=roles.controllers,
             planes=roles.elsewhere,
             token=around.credentials.manager,
-            ports=self._ports(),
+            environment=self._environment(),
             reach=lambda plane, with_fence: around.reach(self.name, plane, with_fence),
         )
 
-    def _beside(self, platform: Platform, ports: Ports) -> Sequence[Beside]:
+    def _beside(self, platform: Platform, environment: ProcessEnvironment) -> Sequence[Beside]:
         """Return the components next to the planes in worlds whose cells join: they connect to the
         Clusters of the hub."""
         if self.roles.members:
-            return beside_centre(platform, ports, self._reach)
+            return beside_centre(platform, environment, self._reach)
         if (cell := self.roles.joins) and self.certificate:
-            return beside_cell(cell, platform, ports, self._reach, lambda: self.certificate)
+            return beside_cell(cell, platform, environment, self._reach, lambda: self.certificate)
         return ()
 
-    def _platform(self, ports: Ports) -> Platform:
+    def _platform(self, environment: ProcessEnvironment) -> Platform:
         roles, around = self.roles, self._around
         credentials = around.credentials
         if roles.joins:
@@ -299,7 +299,7 @@ class SimulatedHost:
                 elsewhere=roles.elsewhere,
                 limits=around.limits,
             ),
-            ports,
+            environment,
             DiskJournal(self.disk, around.on_commit, self.crash),
             credentials,
             PlatformOptions(
@@ -317,8 +317,8 @@ class SimulatedHost:
     def _reach(self, plane: PlaneName) -> Transport:
         return self._around.reach(self.name, plane, lambda link: link)
 
-    def _ports(self) -> Ports:
-        return Ports(
+    def _environment(self) -> ProcessEnvironment:
+        return ProcessEnvironment(
             unix_s=self.unix_s,
             new_uid=self._new_uid,
             new_suffix=lambda: f"{self._next_id() % 100000:05d}",
@@ -371,7 +371,7 @@ class ManagingProcess:
 
     roles: HostRoles
     around: HostEnvironment
-    ports: Ports
+    environment: ProcessEnvironment
     reach: Callable[[PlaneName], Transport]
 
     async def dispatch(self, request: Request) -> Response:
@@ -384,7 +384,7 @@ class ManagingProcess:
         manager = build_manager(
             roles.controllers,
             drivers,
-            self.ports,
+            self.environment,
             options=ManagerOptions(single_project=single, reach=None if single else self._client),
         )
         for plane in roles.elsewhere:

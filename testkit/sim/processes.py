@@ -30,7 +30,7 @@ from datum_compute.api.planes import HUB, PlaneName, cell_plane, path_prefix
 from datum_compute.app.certificates import authority_of, certified_by, request_of
 from datum_compute.app.cluster_members import CellConnector, CellTarget, UpstreamProjects
 from datum_compute.app.controllers import ManagerOptions, build_manager
-from datum_compute.app.environment import Ports
+from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.app.heartbeat import Heartbeat
 from datum_compute.app.platform import MANAGER_AGENT, Platform
 from datum_compute.app.settings.settings import HeartbeatSettings
@@ -108,9 +108,9 @@ class CertificateTransport:
 
 
 def beside_centre(
-    platform: Platform, ports: Ports, reach: Callable[[PlaneName], Transport]
+    platform: Platform, environment: ProcessEnvironment, reach: Callable[[PlaneName], Transport]
 ) -> Sequence[Beside]:
-    random = Random(ports.random.getrandbits(64))  # noqa: S311 - reproducible on purpose
+    random = Random(environment.random.getrandbits(64))  # noqa: S311 - reproducible on purpose
 
     def opened(connection: Connection) -> AbstractAsyncContextManager[Transport]:
         @asynccontextmanager
@@ -127,7 +127,7 @@ def beside_centre(
 def beside_cell(
     cell: str,
     platform: Platform,
-    ports: Ports,
+    environment: ProcessEnvironment,
     reach: Callable[[PlaneName], Transport],
     certificate: Callable[[], str],
 ) -> Sequence[Beside]:
@@ -135,7 +135,7 @@ def beside_cell(
         transport = CertificateTransport(reach(plane), certificate)
         return Client(transport, prefix=path_prefix(plane), token="", agent=MANAGER_AGENT)
 
-    random = Random(ports.random.getrandbits(64))  # noqa: S311 - reproducible on purpose
+    random = Random(environment.random.getrandbits(64))  # noqa: S311 - reproducible on purpose
     plane, hub = cell_plane(cell), client_of(HUB)
     own = platform.bootstrap_client(plane)
 
@@ -146,7 +146,7 @@ def beside_cell(
         hub,
         cell,
         HeartbeatSettings(HEARTBEAT_S),
-        ports.unix_s,
+        environment.unix_s,
         lambda: {"instances": str(platform.count_objects(plane, INSTANCE))},
     )
     projects = UpstreamProjects(cell, own, platform, client_of, random)
@@ -166,7 +166,7 @@ class LeadingProcess:
     controllers: Sequence[Controller[Context]]
     planes: Sequence[PlaneName]
     token: str
-    ports: Ports
+    environment: ProcessEnvironment
     reach: Callable[[PlaneName, Around], Transport]
 
     async def dispatch(self, request: Request) -> Response:
@@ -180,7 +180,10 @@ class LeadingProcess:
             return self._client(plane, lambda inner: FencedTransport(inner, check))
 
         manager = build_manager(
-            self.controllers, {}, self.ports, options=ManagerOptions(fence=check, reach=fenced)
+            self.controllers,
+            {},
+            self.environment,
+            options=ManagerOptions(fence=check, reach=fenced),
         )
         for plane in self.planes:
             manager.engage(plane, await fenced(plane))
@@ -193,9 +196,9 @@ class LeadingProcess:
         return Election(
             self._client(HUB, lambda inner: inner),
             LeaseConfig(Ref(LEASE_NAMESPACE, name), self.life),
-            clock=self.ports.elapsed_s,
-            unix_s=self.ports.unix_s,
-            random=self.ports.random,
+            clock=self.environment.elapsed_s,
+            unix_s=self.environment.unix_s,
+            random=self.environment.random,
         )
 
     def _client(self, plane: PlaneName, around: Around) -> Client:

@@ -17,7 +17,7 @@ from datum_compute.api.meta.objects import KindInfo, ObjectMeta, Ref
 from datum_compute.api.planes import PLATFORM, PlaneName, member_name, path_prefix, project_plane
 from datum_compute.api.resourcemanager import Project, ProjectOwner, ProjectSpec
 from datum_compute.api.services import ServiceEntitlement, ServiceEntitlementSpec
-from datum_compute.app.environment import Ports
+from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.app.platform import (
     BOOTSTRAP,
     PlaneLayout,
@@ -52,7 +52,7 @@ class Running:
         self.task: asyncio.Task[None]
 
     async def start(self) -> None:
-        ports = Ports(self.loop.time, self.next_id, self.next_id, Random(1))
+        environment = ProcessEnvironment(self.loop.time, self.next_id, self.next_id, Random(1))
         credentials = PlaneTokens("token", {})
         drivers = {
             cell: SimulatedDriver(table, now=self.loop.time, stop_s=self.stop_s)
@@ -60,7 +60,7 @@ class Running:
         }
         self.platform = Platform(
             PlaneLayout((FIRST,), drivers),
-            ports,
+            environment,
             self.disk,
             credentials,
             PlatformOptions(

@@ -15,7 +15,7 @@ from datum_compute.app.driver_selection import (
     build_machines,
     require_same_driver,
 )
-from datum_compute.app.environment import real_ports
+from datum_compute.app.environment import process_environment
 from datum_compute.app.settings.settings import local_settings
 from datum_compute.app.state_directory import StateError, remember_driver, remembered_driver
 
@@ -26,7 +26,7 @@ async def select_driver(state: Path, *flags: str) -> DriverSet:
     """Select the driver on a host without a container engine."""
     sockets = (str(state / "missing.sock"),)
     settings = local_settings(["--state-dir", str(state), *flags], {})
-    host = MachineHost(state, CELLS, real_ports(), CollectorRegistry(), sockets)
+    host = MachineHost(state, CELLS, process_environment(), CollectorRegistry(), sockets)
     return await build_machines(settings.driver, host)
 
 

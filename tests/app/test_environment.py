@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import uuid
 
-from datum_compute.app.environment import real_ports
+from datum_compute.app.environment import process_environment
 
 
 def test_uids_are_random_uuids_in_their_usual_form() -> None:
-    new_uid = real_ports().new_uid
+    new_uid = process_environment().new_uid
     found = {new_uid() for _ in range(1000)}
     assert len(found) == 1000
     for text in found:

@@ -11,7 +11,7 @@ from datum_compute.api.kinds import DEFINITION, NAMESPACE, WORKLOAD
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import ApiObject, KindInfo, ObjectMeta, Ref
 from datum_compute.api.planes import HUB, PLATFORM, cell_plane, project_plane
-from datum_compute.app.environment import Ports
+from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.app.platform import PlaneLayout, Platform, PlatformOptions, SecurityOptions
 from datum_compute.app.state_credentials import PlaneTokens
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
@@ -29,16 +29,18 @@ WIDGET = KindInfo("example.com", "v1", "Widget", "widgets", ApiObject, has_statu
 
 def a_platform(loop: VirtualLoop, events: list[AuditEvent]) -> Platform:
     ids = iter(range(1, 1_000_000))
-    ports = Ports(
+    environment = ProcessEnvironment(
         unix_s=lambda: 1_700_000_000 + loop.time(),
         new_uid=lambda: f"uid-{next(ids)}",
         new_suffix=lambda: f"{next(ids):05d}",
         random=Random(1),
     )
     tokens = {plane: f"token-of-{plane}" for plane in (PLATFORM, PROJECT, HUB, CELL)}
-    layout = PlaneLayout((PROJECT,), {CELL: SimulatedDriver(MachineTable(), now=ports.unix_s)})
+    layout = PlaneLayout(
+        (PROJECT,), {CELL: SimulatedDriver(MachineTable(), now=environment.unix_s)}
+    )
     options = PlatformOptions(security=SecurityOptions(audit=events.append))
-    return Platform(layout, ports, MemoryJournal(), PlaneTokens("manager", tokens), options)
+    return Platform(layout, environment, MemoryJournal(), PlaneTokens("manager", tokens), options)
 
 
 def test_no_request_of_the_manager_is_forbidden_during_the_life_of_a_workload() -> None:

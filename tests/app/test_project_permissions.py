@@ -23,7 +23,7 @@ from datum_compute.api.labels import CREATED_BY
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import KindInfo, Ref
 from datum_compute.api.planes import HUB, PLATFORM, PlaneName, project_plane
-from datum_compute.app.environment import Ports
+from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.app.platform import PlaneLayout, Platform
 from datum_compute.app.state_credentials import PlaneTokens
 from datum_compute.client.client import Client
@@ -46,9 +46,9 @@ def run_on_platform(story: Callable[[As], Coroutine[Any, Any, None]]) -> None:
         def next_id() -> str:
             return f"id-{next(ids)}"
 
-        ports = Ports(loop.time, next_id, next_id, Random(1))
+        environment = ProcessEnvironment(loop.time, next_id, next_id, Random(1))
         credentials = PlaneTokens("t-manager", TOKENS)
-        platform = Platform(PlaneLayout((FIRST,), {}), ports, MemoryJournal(), credentials)
+        platform = Platform(PlaneLayout((FIRST,), {}), environment, MemoryJournal(), credentials)
         running = loop.create_task(platform.run())
         await platform.ready.wait()
         await story(lambda who, where: platform.client(where, TOKENS[who]))

@@ -28,7 +28,7 @@ from datum_compute.api.compute.server import ServerSpec
 from datum_compute.api.http import JSON_PATCH, MERGE_PATCH, PROTOBUF, YAML, Request, Response
 from datum_compute.api.meta.codec import JsonObject, decode, encode
 from datum_compute.api.planes import HUB, PLATFORM, cell_plane, path_prefix, project_plane
-from datum_compute.app.environment import Ports
+from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.app.platform import PlaneLayout, Platform, PlatformOptions, SecurityOptions
 from datum_compute.app.state_credentials import PlaneTokens
 from datum_compute.drivers.driver import NO_DATA, MachineData, PermanentError
@@ -78,7 +78,7 @@ class OutputCollector:
 
     def platform(self, loop: VirtualLoop) -> Platform:
         ids = iter(range(1, 1_000_000))
-        ports = Ports(
+        environment = ProcessEnvironment(
             unix_s=lambda: 1_700_000_000 + loop.time(),
             new_uid=lambda: f"uid-{next(ids)}",
             new_suffix=lambda: f"{next(ids):05d}",
@@ -88,8 +88,8 @@ class OutputCollector:
         provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         tokens = {plane: f"token-of-{plane}" for plane in (PLATFORM, HUB, CELL)}
         return Platform(
-            PlaneLayout((PROJECT,), {CELL: FailingDriver(MachineTable(), now=ports.unix_s)}),
-            ports,
+            PlaneLayout((PROJECT,), {CELL: FailingDriver(MachineTable(), now=environment.unix_s)}),
+            environment,
             MemoryJournal(),
             PlaneTokens("canary-of-manager", {**tokens, PROJECT: TOKEN}),
             PlatformOptions(

@@ -52,7 +52,7 @@ class World:
         async with AsyncExitStack() as stack:
             gateway = PlaneGateway(build_client(PLANE, self), PLANE, self.open, stack)
             for _ in range(times):
-                found = await gateway.ask(LOG)
+                found = await gateway.get_raw(LOG)
         return found
 
 

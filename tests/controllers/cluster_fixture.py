@@ -12,7 +12,7 @@ from datum_compute.api.http import MERGE_PATCH, Request
 from datum_compute.api.meta.codec import JsonObject, decode, encode
 from datum_compute.api.planes import HUB, PlaneName, path_prefix
 from datum_compute.app.controllers import ManagerTelemetry, ServedPlanes, build_manager
-from datum_compute.app.environment import Ports
+from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.controllers import registry
 from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.runtime.event_recorder import EventRequest
@@ -74,11 +74,11 @@ def with_cluster_controllers(test: Callable[[ClusterFixture], Coroutine[Any, Any
         client = await planes.create()
         await ensure_plane(client, HUB)
         here = ClusterFixture(planes)
-        ports = Ports(loop.time, lambda: "uid", lambda: "suffix", Random(1))
+        environment = ProcessEnvironment(loop.time, lambda: "uid", lambda: "suffix", Random(1))
         manager = build_manager(
             registry.CLUSTER,
             {},
-            ports,
+            environment,
             served=ServedPlanes(planes.server.inventory, "CERTIFICATE"),
             telemetry=ManagerTelemetry(here.events.append),
         )

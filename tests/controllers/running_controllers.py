@@ -18,7 +18,7 @@ from datum_compute.app.controllers import (
     ServedPlanes,
     build_manager,
 )
-from datum_compute.app.environment import Ports
+from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.controllers.context import Context
 from datum_compute.drivers.driver import Driver
 from datum_compute.planes.planes import Planes
@@ -59,12 +59,14 @@ async def running(
 ) -> AsyncIterator[Clock]:
     """Run the controllers. ``events`` collects the events that they record."""
     clock = Clock(loop)
-    ports = Ports(clock.unix_s, lambda: "uid", lambda: "suffix", Random(1), loop.time)
+    environment = ProcessEnvironment(
+        clock.unix_s, lambda: "uid", lambda: "suffix", Random(1), loop.time
+    )
     recorded = events if events is not None else []
     manager = build_manager(
         [controllers] if isinstance(controllers, Controller) else list(controllers),
         drivers or {},
-        ports,
+        environment,
         served=served or ServedPlanes(planes.server.inventory, "CERTIFICATE"),
         telemetry=ManagerTelemetry(recorded.append),
         options=options,

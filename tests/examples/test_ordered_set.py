@@ -19,7 +19,7 @@ from datum_compute.api.meta.codec import decode
 from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.api.planes import HUB
 from datum_compute.app.controllers import ServedPlanes, build_manager
-from datum_compute.app.environment import Ports
+from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.client.client import Client
 from datum_compute.client.transport.interface import is_watch
 from datum_compute.controllers import registry
@@ -176,9 +176,9 @@ class Story:
         client = await self.planes.create()
         await ensure_plane(client, HUB)
         await define(client)
-        ports = Ports(self.loop.time, lambda: "uid", lambda: "suffix", Random(1))
+        environment = ProcessEnvironment(self.loop.time, lambda: "uid", lambda: "suffix", Random(1))
         platform_manager = build_manager(
-            registry.CLUSTER, {}, ports, served=ServedPlanes(self.planes.server.inventory)
+            registry.CLUSTER, {}, environment, served=ServedPlanes(self.planes.server.inventory)
         )
         platform_manager.engage(HUB, client)
         self.loop.create_task(platform_manager.run())

@@ -55,7 +55,7 @@ def test_a_simulated_cell_and_an_unreachable_cell_have_different_errors() -> Non
             endpoints.select(cell_plane("away"))
         endpoints.remove(DFW)
         with pytest.raises(NotFound) as simulated:
-            await world.client().ask(LOG)
+            await world.client().get_raw(LOG)
         assert reasons_of(simulated.value) == [GatewayReason.INSTANCES_SIMULATED]
 
     run_in_world(scenario)
@@ -67,14 +67,16 @@ def test_a_cell_of_another_process_is_queried_through_its_own_gateway() -> None:
         other = build_world(world.server, {DFW: cell}, cell)
         client = other.client(prefix=path_prefix(DFW))
         world.endpoints.add(DFW, RemoteCell("dfw", client))
-        page = await world.client().ask(LOG, {"tail": "3", "sinceSeconds": "60"})
+        page = await world.client().get_raw(LOG, {"tail": "3", "sinceSeconds": "60"})
         assert "tail=3" in page["lines"][0]["text"]
         assert f"since_s={world.server.clock.now_s - 60}" in page["lines"][0]["text"]
-        assert (await world.client().ask(USAGE))["cpuMillicores"] == 7
-        (report,) = (await world.client().ask(instance_path("default", "web", "crashes")))["items"]
+        assert (await world.client().get_raw(USAGE))["cpuMillicores"] == 7
+        (report,) = (await world.client().get_raw(instance_path("default", "web", "crashes")))[
+            "items"
+        ]
         assert (report["exitCode"], report["outOfMemory"]) == (9, False)
         with pytest.raises(NotFound) as missing:
-            await world.client().ask(instance_path("default", "other", "usage"))
+            await world.client().get_raw(instance_path("default", "other", "usage"))
         assert reasons_of(missing.value) == [GatewayReason.INSTANCE_NOT_RUNNING]
         with pytest.raises(Conflict, match="does not run"):
             await world.exec(container="dead")
@@ -107,7 +109,7 @@ def test_the_drivers_of_all_cells_are_listed_with_unreachable_cells() -> None:
             InMemoryTransport(_unreachable), prefix=path_prefix(DFW), token=TOKEN, agent="test"
         )
         world.endpoints.add(cell_plane("lost"), RemoteCell("lost", lost))
-        items = (await world.client().ask(drivers_path("default")))["items"]
+        items = (await world.client().get_raw(drivers_path("default")))["items"]
         rows = [(row["cell"], row["driver"], row["answers"], row["why"]) for row in items]
         assert rows == [
             ("dfw", "containers", True, "for a test"),
@@ -118,7 +120,7 @@ def test_the_drivers_of_all_cells_are_listed_with_unreachable_cells() -> None:
         assert items[0]["engine"] == "engine.sock"
         assert items[2]["words"] == "cell lost does not answer: no route"
         with pytest.raises(Forbidden):
-            await world.client(EVE).ask(drivers_path("default"))
+            await world.client(EVE).get_raw(drivers_path("default"))
 
     run_in_world(scenario)
 

@@ -129,10 +129,10 @@ def test_a_command_ends_when_its_user_loses_access() -> None:
 def test_access_to_logs_does_not_include_commands_or_usage() -> None:
     async def scenario(world: GatewayWorld) -> None:
         await world.grant_eve("log", "get")
-        assert (await world.client(EVE).ask(LOG))["cursor"] == {
+        assert (await world.client(EVE).get_raw(LOG))["cursor"] == {
             "one/app": {"second": 1, "lines": 0}
         }
-        for refused in (world.exec(EVE), world.client(EVE).ask(USAGE)):
+        for refused in (world.exec(EVE), world.client(EVE).get_raw(USAGE)):
             with pytest.raises(Forbidden, match="forbidden: you cannot"):
                 await refused
         with pytest.raises(Unauthorized):
@@ -180,12 +180,12 @@ def test_a_command_without_a_websocket_is_refused() -> None:
     async def scenario(world: GatewayWorld) -> None:
         exec_path = instance_path("default", "web", "exec")
         with pytest.raises(BadRequest, match="over a websocket"):
-            await world.client().ask(exec_path, {"command": '["ls"]'})
+            await world.client().get_raw(exec_path, {"command": '["ls"]'})
         headers = {"authorization": "Bearer token-of-root"}
         answer = await world.gateway.dispatch(Request("POST", PROJECT + exec_path, {}, headers))
         assert answer.status == MethodNotAllowed.code
         with pytest.raises(BadRequest, match="tail is 0 to"):
-            await world.client().ask(LOG, {"tail": "-1"})
+            await world.client().get_raw(LOG, {"tail": "-1"})
 
     run_in_world(scenario)
 
@@ -251,7 +251,7 @@ def test_a_caller_without_access_gets_forbidden_for_a_wrong_method() -> None:
 def test_an_invalid_position_in_a_log_is_refused(query: dict[str, str]) -> None:
     async def scenario(world: GatewayWorld) -> None:
         with pytest.raises(BadRequest):
-            await world.client().ask(LOG, query)
+            await world.client().get_raw(LOG, query)
 
     run_in_world(scenario)
 

@@ -50,20 +50,20 @@ def test_an_image_check_uses_the_pull_secrets_of_the_project() -> None:
         }
         await world.server.json("POST", f"{PROJECT}/api/v1/namespaces/default/secrets", secret)
         question = {"image": "x.example/web:1", "policy": "Always", "secrets": '["pull", "none"]'}
-        found = await world.client().ask(images_path("default"), question)
+        found = await world.client().get_raw(images_path("default"), question)
         assert (found["outcome"], found["words"]) == ("found", "x.example/web:1 Always")
         assert world.cell.configs == (b'{"auths": {}}',)
         cell = FakeCell(())
         other = build_world(world.server, {DFW: cell}, cell)
         world.endpoints.add(DFW, RemoteCell("dfw", other.client(prefix=path_prefix(DFW))))
-        found = await world.client().ask(images_path("default"), {**question, "city": "DFW"})
+        found = await world.client().get_raw(images_path("default"), {**question, "city": "DFW"})
         assert found["outcome"] == "found"
         assert cell.configs == (b'{"auths": {}}',)
         with pytest.raises(Forbidden, match='cannot create resource "workloads"'):
-            await world.client(EVE).ask(images_path("default"), question)
+            await world.client(EVE).get_raw(images_path("default"), question)
         of_simulated_city = {**question, "city": "SIMULATED"}
         with pytest.raises(NotFound) as simulated:
-            await world.client().ask(images_path("default"), of_simulated_city)
+            await world.client().get_raw(images_path("default"), of_simulated_city)
         assert reasons_of(simulated.value) == [GatewayReason.INSTANCES_SIMULATED]
 
     run_in_world(scenario)
@@ -76,12 +76,12 @@ def test_an_image_check_uses_the_pull_secrets_of_the_project() -> None:
 def test_an_invalid_image_check_is_refused(query: dict[str, str]) -> None:
     async def scenario(world: GatewayWorld) -> None:
         with pytest.raises(BadRequest):
-            await world.client().ask(images_path("default"), query)
+            await world.client().get_raw(images_path("default"), query)
         with pytest.raises(MethodNotAllowed):
-            await world.client().tell(images_path("default"), {"image": "a"})
+            await world.client().post_raw(images_path("default"), {"image": "a"})
         cell = world.client(prefix=path_prefix(DFW))
         with pytest.raises(BadRequest):
-            await cell.tell(images_path("default"), {"image": "a", "configs": ["%"] * 21})
+            await cell.post_raw(images_path("default"), {"image": "a", "configs": ["%"] * 21})
 
     run_in_world(scenario)
 
@@ -90,6 +90,6 @@ def test_an_invalid_image_check_is_refused(query: dict[str, str]) -> None:
 def test_an_invalid_image_name_is_refused(image: str) -> None:
     async def scenario(world: GatewayWorld) -> None:
         with pytest.raises(BadRequest, match="image must be the name of an image"):
-            await world.client().ask(images_path("default"), {"image": image})
+            await world.client().get_raw(images_path("default"), {"image": image})
 
     run_in_world(scenario)

@@ -20,7 +20,7 @@ import pytest
 from datum_compute.api.kinds import KINDS
 from datum_compute.api.meta.codec import decode, decode_as, from_json
 from datum_compute.api.planes import cell_plane, project_plane
-from datum_compute.app.environment import Ports
+from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.app.platform import PlaneLayout, Platform, PlatformOptions, SecurityOptions
 from datum_compute.app.state_credentials import PlaneTokens
 from datum_compute.drivers.simulated.behaviors import SimulatedMachine
@@ -183,7 +183,7 @@ def _platform(
 
     return Platform(
         PlaneLayout((PROJECT,), {CELL: SimulatedDriver(table, now=now)}),
-        Ports(now, new_id, new_id, Random(1)),
+        ProcessEnvironment(now, new_id, new_id, Random(1)),
         journal,
         PlaneTokens("token", {}),
         PlatformOptions(security=SecurityOptions(authority=recorded.authority)),

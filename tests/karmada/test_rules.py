@@ -135,7 +135,7 @@ def test_an_object_whose_kind_no_cell_served_is_not_scheduled_again(
         members.karmada.admin("apply", "-f", "-", stdin=_widget(f.hub_namespace))
 
         async def scheduled() -> list[str]:
-            listed = await f.hub.ask(binding)
+            listed = await f.hub.get_raw(binding)
             return [
                 condition["reason"]
                 for item in listed["items"]

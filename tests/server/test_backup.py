@@ -31,7 +31,7 @@ def test_a_backup_equals_the_content_of_the_disk() -> None:
     async def body(running: Running) -> None:
         await create_project(running, "gone")
         await delete_project(running, await create_project(running, "going"))
-        answer = await as_user(running, admin_user(PLATFORM)).fetch("/backup")
+        answer = await as_user(running, admin_user(PLATFORM)).get_bytes("/backup")
         assert decode_dump(answer) == await running.disk.copy().load()
 
     on_a_platform(body)
@@ -53,7 +53,7 @@ def test_a_later_write_is_not_part_of_the_backup() -> None:
 def test_a_backup_is_forbidden_for_other_users(name: str) -> None:
     async def body(running: Running) -> None:
         with pytest.raises(Forbidden):
-            await as_user(running, name).fetch("/backup")
+            await as_user(running, name).get_bytes("/backup")
 
     on_a_platform(body)
 
@@ -62,7 +62,7 @@ def test_a_backup_is_forbidden_for_other_users(name: str) -> None:
 def test_a_backup_is_not_served_on_other_planes(plane: str) -> None:
     async def body(running: Running) -> None:
         with pytest.raises(ApiError) as refused:
-            await as_user(running, admin_user(plane), plane).fetch("/backup")  # type: ignore[arg-type]
+            await as_user(running, admin_user(plane), plane).get_bytes("/backup")  # type: ignore[arg-type]
         assert refused.value.code in (403, 404)
 
     on_a_platform(body)

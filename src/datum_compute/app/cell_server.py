@@ -36,7 +36,7 @@ from datum_compute.app.cell_membership import (
 from datum_compute.app.certificates import ensure_certificate
 from datum_compute.app.cluster_members import UpstreamProjects
 from datum_compute.app.driver_selection import MachineHost, build_machines
-from datum_compute.app.environment import Ports, real_ports
+from datum_compute.app.environment import ProcessEnvironment, process_environment
 from datum_compute.app.heartbeat import Heartbeat
 from datum_compute.app.manager_connections import transport_opener
 from datum_compute.app.metrics import process_registry
@@ -94,20 +94,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 async def serve(settings: CellSettings, stop: asyncio.Event, tracer: Tracer | None = None) -> None:
     state = private_directory(settings.state_dir)
-    files, ports = MembershipFiles(state), real_ports()
+    files, environment = MembershipFiles(state), process_environment()
     membership = files.read()
     if membership is None:
         raise StateError(
             f"{state} does not belong to a cell that has joined: run `cell join` first"
         )
     connection = files.connection(membership, HUB)
-    async with transport_opener(ports)(connection) as transport:
+    async with transport_opener(environment)(connection) as transport:
 
         def client_of(plane: PlaneName) -> Client:
             return Client(transport, prefix=path_prefix(plane), token="", agent=MANAGER_AGENT)
 
         hub = _HubConnection(membership, files, client_of)
-        await _serve(settings, hub, ports, stop, tracer)
+        await _serve(settings, hub, environment, stop, tracer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +122,14 @@ class _HubConnection:
 async def _serve(
     settings: CellSettings,
     hub: _HubConnection,
-    ports: Ports,
+    environment: ProcessEnvironment,
     stop: asyncio.Event,
     tracer: Tracer | None,
 ) -> None:
     state, membership, listener = settings.state_dir, hub.membership, settings.listener
     require_database(state)
     metrics = process_registry()
-    host = MachineHost(state, (membership.plane,), ports, metrics)
+    host = MachineHost(state, (membership.plane,), environment, metrics)
     machines = await build_machines(settings.driver, host)
     credentials = ensure_credentials(state / TOKENS_FILE, (membership.plane,), of_cell=True)
     certificate = ensure_certificate(state, datetime.now(UTC), names=listener.server_names)
@@ -148,7 +148,7 @@ async def _serve(
         tracer=tracer,
     )
     layout = PlaneLayout((), machines.drivers, centre=False)
-    platform = Platform(layout, ports, journal, credentials, options)
+    platform = Platform(layout, environment, journal, credentials, options)
     bound, membership = bind_cell_socket(state, membership, listener.port, listener.address)
     authority = certificate.authority.read_bytes()
     process = ServerProcess(
@@ -158,7 +158,7 @@ async def _serve(
         ApiPort(certificate, listener.port_limits),
         on_ready=partial(_write_kubeconfigs, settings, credentials, authority),
         background_tasks=_background_tasks(
-            settings, replace(hub, membership=membership), platform, ports
+            settings, replace(hub, membership=membership), platform, environment
         ),
     )
     await serve_until(process, bound, stop)
@@ -172,11 +172,14 @@ def _write_kubeconfigs(
 
 
 def _background_tasks(
-    settings: CellSettings, connection: _HubConnection, platform: Platform, ports: Ports
+    settings: CellSettings,
+    connection: _HubConnection,
+    platform: Platform,
+    environment: ProcessEnvironment,
 ) -> list[BackgroundTask]:
     """Engage the hub, and return the tasks that maintain the membership."""
     membership, hub = connection.membership, connection.client_of(HUB)
-    random = Random(ports.random.getrandbits(64))  # noqa: S311 - jitter, not secrets
+    random = Random(environment.random.getrandbits(64))  # noqa: S311 - jitter, not secrets
     own = platform.bootstrap_client(membership.plane)
     platform.engage(HUB, hub, hub_label_scope(membership.cell, membership.city))
     projects = UpstreamProjects(membership.cell, own, platform, connection.client_of, random)
@@ -184,7 +187,7 @@ def _background_tasks(
         hub,
         membership.cell,
         settings.heartbeat,
-        ports.unix_s,
+        environment.unix_s,
         lambda: {"instances": str(platform.count_objects(membership.plane, INSTANCE))},
     )
     tokens = settings.state_dir / TOKENS_FILE
@@ -192,7 +195,7 @@ def _background_tasks(
 
     async def keep_membership() -> None:
         await report_address(hub, connection.files, membership)
-        await keep_renewed(hub, connection.files, membership, token, ports.unix_s)
+        await keep_renewed(hub, connection.files, membership, token, environment.unix_s)
 
     return [projects.run, heartbeat.run, keep_membership]
 

@@ -18,7 +18,7 @@ from datum_compute.api.meta.codec import DecodeError, decode_as, encode, to_json
 from datum_compute.api.meta.names import NUL, NUL_PROBLEM
 from datum_compute.api.planes import PlaneName, member_name
 from datum_compute.app.debounced_file import DebouncedFile
-from datum_compute.app.environment import Ports
+from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.app.state_directory import StateError, private_directory, write_private
 from datum_compute.drivers.containers.container_spec import ContainerOwner
 from datum_compute.drivers.containers.driver import ContainersDriver
@@ -326,24 +326,24 @@ async def find_engine(
 
 
 def containers_driver(
-    state: Path, cell: PlaneName, engine: Engine, ports: Ports
+    state: Path, cell: PlaneName, engine: Engine, environment: ProcessEnvironment
 ) -> ContainersDriver:
     name = member_name(cell)
-    owner = ContainerOwner(platform_id(state, ports.new_uid), name)
+    owner = ContainerOwner(platform_id(state, environment.new_uid), name)
     path = state / f"containers-{name}.json"
     records = _read_records(path)
     save = DebouncedFile(path, lambda: encode(to_json(records)))
-    archive = LogFiles(state / "logs" / name, ports.unix_s)
+    archive = LogFiles(state / "logs" / name, environment.unix_s)
     return ContainersDriver(
         ContainerOperations(engine, owner, VolumeDirectories(state / "data" / name), archive),
         owner,
         records,
-        unix_s=ports.unix_s,
-        elapsed_s=ports.elapsed_s,
+        unix_s=environment.unix_s,
+        elapsed_s=environment.elapsed_s,
         save=save,
         save_now=save.write_now,
         log_archive=archive,
-        crash_reports=CrashReportFiles(state / "crashes" / name, ports.unix_s),
+        crash_reports=CrashReportFiles(state / "crashes" / name, environment.unix_s),
         ran_out_of_memory=ran_out_of_memory,
         kill_process=hang_up,
     )

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from datum_compute.api.inventory import Holdings
 from datum_compute.api.labels import FEDERATION_FINALIZERS
 from datum_compute.api.planes import PlaneName
-from datum_compute.app.environment import Ports
+from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.client.client import Client
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import CellProbing, Context, ignore_mapping
@@ -71,7 +71,7 @@ class ManagerOptions:
 def build_manager(
     controllers: Sequence[Controller[Context]],
     drivers: Mapping[PlaneName, Driver],
-    ports: Ports,
+    environment: ProcessEnvironment,
     *,
     served: ServedPlanes = ServedPlanes(),  # noqa: B008 - immutable
     telemetry: ManagerTelemetry = ManagerTelemetry(),  # noqa: B008 - immutable
@@ -86,8 +86,8 @@ def build_manager(
         return Context(
             Planes(manager.cached_client, manager.engaged, record_event, unmanaged_finalizers),
             drivers,
-            ports.unix_s,
-            ports.elapsed_s,
+            environment.unix_s,
+            environment.elapsed_s,
             served.inventory,
             served.authority,
             options.single_project,
@@ -101,7 +101,7 @@ def build_manager(
     manager = Manager(
         [instrument(controller, telemetry.tracer) for controller in controllers],
         build_context,
-        ports.random,
+        environment.random,
         metrics=metrics,
         report=lambda ambiguous: record_event(ambiguous_mapping_event(ambiguous)),
         fence=options.fence,
@@ -112,12 +112,14 @@ def build_manager(
 
 
 def build_event_recorder(
-    client_of: Callable[[PlaneName], Client | None], ports: Ports, metrics: CollectorRegistry
+    client_of: Callable[[PlaneName], Client | None],
+    environment: ProcessEnvironment,
+    metrics: CollectorRegistry,
 ) -> EventRecorder:
     return EventRecorder(
         client_of,
         component=COMPONENT,
-        unix_s=ports.unix_s,
-        elapsed_s=ports.elapsed_s,
+        unix_s=environment.unix_s,
+        elapsed_s=environment.elapsed_s,
         registry=metrics,
     )

@@ -20,7 +20,7 @@ from datum_compute.api.meta.codec import DecodeError, decode_as, encode, to_json
 from datum_compute.api.planes import PlaneName
 from datum_compute.app.container_host import SOCKETS, containers_driver, find_engine
 from datum_compute.app.debounced_file import DebouncedFile
-from datum_compute.app.environment import Ports
+from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.app.metrics import UsageMetrics
 from datum_compute.app.settings.settings import DriverSettings
 from datum_compute.app.state_directory import StateError, remembered_driver
@@ -84,7 +84,7 @@ class MachineHost:
 
     state: Path
     cells: Sequence[PlaneName]
-    ports: Ports
+    environment: ProcessEnvironment
     registry: CollectorRegistry
     usual_sockets: Sequence[str] = SOCKETS  # where container engines listen
 
@@ -156,7 +156,7 @@ def require_same_driver(state: Path, choice: DriverChoice, instances: int) -> No
 def _simulated_machines(settings: DriverSettings, host: MachineHost, reason: str) -> DriverSet:
     drivers = {
         cell: simulated_driver(
-            machine_table_file(host.state, cell), host.ports.unix_s, boot_s=settings.boot_s
+            machine_table_file(host.state, cell), host.environment.unix_s, boot_s=settings.boot_s
         )
         for cell in host.cells
     }
@@ -195,9 +195,13 @@ def encode_table(table: Mapping[str, SimulatedMachine]) -> bytes:
 
 
 def _container_machines(choice: DriverChoice, host: MachineHost) -> DriverSet:
-    engine, elapsed_s = Engine(choice.engine), host.ports.elapsed_s
-    drivers = {cell: containers_driver(host.state, cell, engine, host.ports) for cell in host.cells}
-    activations = WakeHistory(host.ports.unix_s, elapsed_s, PrometheusWakeMetrics(host.registry))
+    engine, elapsed_s = Engine(choice.engine), host.environment.elapsed_s
+    drivers = {
+        cell: containers_driver(host.state, cell, engine, host.environment) for cell in host.cells
+    }
+    activations = WakeHistory(
+        host.environment.unix_s, elapsed_s, PrometheusWakeMetrics(host.registry)
+    )
     proxy = Proxy(IdleScaler(drivers, elapsed_s, activations), activations, elapsed_s)
     queries = {cell: driver.queries for cell, driver in drivers.items()}
     usage = UsageMetrics({cell: q.measure_usage for cell, q in queries.items()}, elapsed_s)

@@ -32,7 +32,7 @@ def _new_uid() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Ports:
+class ProcessEnvironment:
     """The clock, the ids and the randomness of one process."""
 
     unix_s: Callable[[], float]
@@ -45,8 +45,8 @@ class Ports:
     work_s: Callable[[], float] = stopped_clock
 
 
-def real_ports() -> Ports:
-    return Ports(
+def process_environment() -> ProcessEnvironment:
+    return ProcessEnvironment(
         unix_s=time.time,
         new_uid=_new_uid,
         new_suffix=lambda: "".join(secrets.choice(_SUFFIX_LETTERS) for _ in range(5)),

@@ -29,7 +29,7 @@ from datum_compute.app.cluster_members import (
     NoControllers,
     gateway_connection_to,
 )
-from datum_compute.app.environment import Ports
+from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.app.listener import PortHandler, open_tls_port
 from datum_compute.app.pod_client import PodAccessClient
 from datum_compute.app.settings.settings import ManagerSettings
@@ -77,7 +77,7 @@ class GatewayDependencies:
     connection_of: Callable[[PlaneName], Connection]
     open_transport: OpenTransport
     stack: AsyncExitStack
-    ports: Ports
+    environment: ProcessEnvironment
 
 
 class PlaneClients:
@@ -104,21 +104,23 @@ async def open_gateway(settings: ManagerSettings, dependencies: GatewayDependenc
     """Serve the gateway until the stack is closed, if the settings contain its address."""
     if settings.ports.gateway is None:
         return
-    clients, ports = PlaneClients(dependencies), dependencies.ports
+    clients, environment = PlaneClients(dependencies), dependencies.environment
     is_single_cluster = settings.planes.is_single_cluster
     endpoints = _cell_endpoints(settings, dependencies, clients)
     gateway = Gateway(
         _refuse_plane,
         clients,
         endpoints,
-        RemoteGatewayAuthorizer(clients, ports.unix_s, ports.elapsed_s, _log_audit_event),
-        ports.unix_s,
+        RemoteGatewayAuthorizer(
+            clients, environment.unix_s, environment.elapsed_s, _log_audit_event
+        ),
+        environment.unix_s,
         _namespace_name if is_single_cluster else federation_namespace_of,
     )
     if settings.controllers.management and not is_single_cluster:
         _connect_cells(dependencies, clients(HUB), endpoints)
     dispatch = _limit_planes(_served_planes(settings, dependencies), gateway.dispatch)
-    handler = PortHandler("gateway", dispatch, ports.unix_s)
+    handler = PortHandler("gateway", dispatch, environment.unix_s)
     opened = open_tls_port(settings.ports.gateway, handler, settings.state_dir)
     await dependencies.stack.enter_async_context(opened)
 
@@ -147,7 +149,7 @@ def _connect_cells(
         hub,
         CellTarget(NoControllers(), gateway=GatewayConnector(endpoints, open_transport)),
         open_transport,
-        Random(dependencies.ports.random.getrandbits(64)),  # noqa: S311 - jitter, not secrets
+        Random(dependencies.environment.random.getrandbits(64)),  # noqa: S311 - jitter, not secrets
         gateway_connection_to,
     )
     connecting = asyncio.create_task(connector.run())

@@ -54,7 +54,7 @@ async def _report_version(hub: Client, ref: Ref) -> bool:
 
 async def read_version(cell: Client) -> str:
     """Return the version of the API server of a cell."""
-    return str((await cell.ask("/version")).get("gitVersion", ""))
+    return str((await cell.get_raw("/version")).get("gitVersion", ""))
 
 
 def is_karmada(cluster: JsonObject) -> bool:

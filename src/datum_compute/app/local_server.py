@@ -34,7 +34,7 @@ from datum_compute.app.cluster_members import (
     NoControllers,
 )
 from datum_compute.app.driver_selection import DriverSet, MachineHost, build_machines
-from datum_compute.app.environment import Ports, real_ports
+from datum_compute.app.environment import ProcessEnvironment, process_environment
 from datum_compute.app.fault_injection import FaultInjection
 from datum_compute.app.heartbeat import report_local_cells
 from datum_compute.app.manager_connections import transport_opener
@@ -97,8 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | None = None) -> None:
     state = private_directory(settings.state_dir)
     journal = _claim_journal(state)
-    ports, metrics = real_ports(), process_registry()
-    host = MachineHost(state, _cells(settings, state), ports, metrics)
+    environment, metrics = process_environment(), process_registry()
+    host = MachineHost(state, _cells(settings, state), environment, metrics)
     machines = await build_machines(settings.driver, host)
     layout = PlaneLayout((DEFAULT_PROJECT,), machines.drivers)
     credentials = ensure_credentials(state / "tokens.json", layout.planes)
@@ -106,7 +106,7 @@ async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | N
     certificate = ensure_certificate(state, datetime.now(UTC), names=names)
     audit = AuditLog(state / "audit.log")
     projects_changed = asyncio.Event()
-    faults = FaultInjection(state, ports.unix_s)
+    faults = FaultInjection(state, environment.unix_s)
 
     def reach(plane: PlaneName) -> Client:
         transport = faults.wrap(plane, InProcessTransport(platform.dispatch))
@@ -131,7 +131,7 @@ async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | N
         tracer=tracer,
         on_projects_changed=projects_changed.set,
     )
-    platform = Platform(layout, ports, journal, credentials, options)
+    platform = Platform(layout, environment, journal, credentials, options)
     faults.remove_all()
     kubeconfigs = _Kubeconfigs(state, credentials, certificate.authority, layout.cells, platform)
     process = ServerProcess(
@@ -143,7 +143,7 @@ async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | N
         background_tasks=(
             faults.run,
             partial(kubeconfigs.follow, projects_changed),
-            partial(_connect_cells, settings, platform, ports, machines.endpoints),
+            partial(_connect_cells, settings, platform, environment, machines.endpoints),
         ),
     )
     bound = bind_api_socket(state, settings.listener.port, settings.listener.address)
@@ -208,19 +208,22 @@ class _Kubeconfigs:
 
 
 async def _connect_cells(
-    settings: LocalSettings, platform: Platform, ports: Ports, endpoints: CellEndpoints
+    settings: LocalSettings,
+    platform: Platform,
+    environment: ProcessEnvironment,
+    endpoints: CellEndpoints,
 ) -> None:
     """Connect to cells of other processes, until cancelled."""
-    random = Random(ports.random.getrandbits(64))  # noqa: S311 - jitter, not secrets
+    random = Random(environment.random.getrandbits(64))  # noqa: S311 - jitter, not secrets
     hub = platform.bootstrap_client(HUB)
     await report_local_cells(hub, platform.cells)
     target = CellTarget(
         platform if settings.controllers else NoControllers(),
         platform.register_city,
-        GatewayConnector(endpoints, transport_opener(ports, is_bounded=False)),
+        GatewayConnector(endpoints, transport_opener(environment, is_bounded=False)),
         local_cells=platform.cells,
     )
-    await CellConnector(hub, target, transport_opener(ports), random).run()
+    await CellConnector(hub, target, transport_opener(environment), random).run()
 
 
 if __name__ == "__main__":

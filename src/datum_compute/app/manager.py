@@ -34,7 +34,7 @@ from datum_compute.app.controllers import (
     build_manager,
 )
 from datum_compute.app.driver_selection import machine_table_file, simulated_driver
-from datum_compute.app.environment import Ports, real_ports
+from datum_compute.app.environment import ProcessEnvironment, process_environment
 from datum_compute.app.gateway_server import GatewayDependencies, open_gateway
 from datum_compute.app.heartbeat import Heartbeat, read_version
 from datum_compute.app.listener import PortHandler, open_port
@@ -103,7 +103,7 @@ class PlaneConnections:
     planes: Connections
     stack: AsyncExitStack
     auth: AuthEnvironment
-    ports: Ports
+    environment: ProcessEnvironment
 
     async def client(
         self, plane: PlaneName, wrap: Callable[[Transport], Transport] | None = None
@@ -137,14 +137,16 @@ async def manage(
     settings: ManagerSettings, stop: asyncio.Event, tracer: Tracer | None = None
 ) -> None:
     async with AsyncExitStack() as stack:
-        ports = real_ports()
+        environment = process_environment()
         auth = AuthEnvironment(
             environ=settings.planes.environment,
             is_terminal=False,
-            unix_s=ports.unix_s,
-            random=ports.random,
+            unix_s=environment.unix_s,
+            random=environment.random,
         )
-        connections = PlaneConnections(settings, plane_connections(settings), stack, auth, ports)
+        connections = PlaneConnections(
+            settings, plane_connections(settings), stack, auth, environment
+        )
         await _open_webhook(connections)
         await _open_gateway(connections)
         elections = await _build_elections(connections)
@@ -219,7 +221,7 @@ async def _build_controller_run(
 
     Every write to a plane or a machine first checks that this process leads.
     """
-    settings, ports = connections.settings, connections.ports
+    settings, environment = connections.settings, connections.environment
     check_leading = check_all(election.fence for election in elections)
 
     def fenced(inner: Transport) -> Transport:
@@ -233,14 +235,14 @@ async def _build_controller_run(
         return clients[plane]
 
     metrics = process_registry()
-    recorder = build_event_recorder(clients.get, ports, metrics)
+    recorder = build_event_recorder(clients.get, environment, metrics)
     pods = _build_pod_drivers(connections, clients)
     drivers: Mapping[PlaneName, Driver] = pods or _build_simulated_drivers(connections)
     is_single_cluster = connections.is_single_cluster
     manager = build_manager(
         _select_controllers(settings),
         {plane: FencedDriver(driver, check_leading) for plane, driver in drivers.items()},
-        ports,
+        environment,
         telemetry=ManagerTelemetry(recorder.record, tracer, metrics),
         options=ManagerOptions(
             single_project=settings.planes.single.project if is_single_cluster else "",
@@ -272,7 +274,7 @@ def _build_cell_connector(
         return open_transport(connection, connections.auth, fenced)
 
     target = CellTarget(manager, local_cells=connections.planes)
-    return CellConnector(hub, target, open_cell, connections.ports.random)
+    return CellConnector(hub, target, open_cell, connections.environment.random)
 
 
 def _build_heartbeats(
@@ -292,7 +294,7 @@ def _build_heartbeats(
             clients[HUB],
             member_name(cell),
             settings.heartbeat,
-            connections.ports.unix_s,
+            connections.environment.unix_s,
             partial(count_instances, cell),
             partial(read_version, clients[cell]),
         )
@@ -306,7 +308,7 @@ def _build_heartbeats(
 async def _open_status_ports(
     connections: PlaneConnections, metrics: CollectorRegistry, run: ControllerRun
 ) -> None:
-    ports, unix_s = connections.settings.ports, connections.ports.unix_s
+    ports, unix_s = connections.settings.ports, connections.environment.unix_s
     for address, name, dispatch in (
         (ports.metrics, "metrics", metrics_dispatch(metrics, ports.metrics_token)),
         (ports.health, "health", health_dispatch(run.not_ready_reason)),
@@ -324,7 +326,7 @@ async def _open_webhook(connections: PlaneConnections) -> None:
     planes = [p for p in connections.planes if plane_role(p) in ("platform", "project")]
     dispatcher = WebhookDispatcher(
         {plane: await connections.client(plane) for plane in planes},
-        connections.ports.unix_s,
+        connections.environment.unix_s,
         settings.deprecation_grace_s,
     )
     opened = open_webhook_port(settings.ports.webhook, dispatcher, settings.state_dir)
@@ -337,7 +339,7 @@ async def _open_gateway(connections: PlaneConnections) -> None:
         connection_of=connections.connection,
         open_transport=partial(open_transport, outside=connections.auth),
         stack=connections.stack,
-        ports=connections.ports,
+        environment=connections.environment,
     )
     await open_gateway(connections.settings, dependencies)
 
@@ -351,7 +353,7 @@ def _build_pod_drivers(
     """Return the drivers of cells whose instances are pods of their own cluster."""
     if connections.settings.driver.name != "pods":
         return {}
-    unix_s, elapsed_s = connections.ports.unix_s, connections.ports.elapsed_s
+    unix_s, elapsed_s = connections.environment.unix_s, connections.environment.elapsed_s
     return {
         cell: PodsDriver(ClientPods(clients[cell]), unix_s=unix_s, elapsed_s=elapsed_s)
         for cell in connections.cells
@@ -359,7 +361,7 @@ def _build_pod_drivers(
 
 
 def _build_simulated_drivers(connections: PlaneConnections) -> dict[PlaneName, Driver]:
-    settings, unix_s = connections.settings, connections.ports.unix_s
+    settings, unix_s = connections.settings, connections.environment.unix_s
     state = private_directory(settings.state_dir)
     return {
         cell: simulated_driver(
@@ -411,17 +413,17 @@ def _membership_controllers(settings: ManagerSettings) -> tuple[Controller[Conte
 
 async def _build_elections(connections: PlaneConnections) -> list[Election]:
     """Return an election for each Lease."""
-    leader, ports = connections.settings.leader, connections.ports
+    leader, environment = connections.settings.leader, connections.environment
     if not leader.enabled:
         return []
-    identity = f"{socket.gethostname()}_{ports.new_uid()}"
+    identity = f"{socket.gethostname()}_{environment.new_uid()}"
     return [
         Election(
             await connections.client(plane),
             LeaseConfig(Ref(leader.namespace, name), identity),
-            clock=ports.elapsed_s,
-            unix_s=ports.unix_s,
-            random=ports.random,
+            clock=environment.elapsed_s,
+            unix_s=environment.unix_s,
+            random=environment.random,
         )
         for plane, name in leases_of(connections.settings, connections.planes)
     ]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 from contextlib import AbstractAsyncContextManager
 
 from datum_compute.api.planes import HUB, PLATFORM, PlaneName, cell_plane, plane_role, project_plane
-from datum_compute.app.environment import Ports
+from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.app.settings.options import MILO, SINGLE
 from datum_compute.app.settings.settings import ManagerSettings, PlaneSettings
 from datum_compute.client.auth.connection import Connection
@@ -163,7 +163,7 @@ def _role_of_context(context: str) -> str:
 
 
 def transport_opener(
-    ports: Ports, *, is_bounded: bool = True
+    environment: ProcessEnvironment, *, is_bounded: bool = True
 ) -> Callable[[Connection], AbstractAsyncContextManager[Transport]]:
     """Return a function that opens a transport without starting credential plugins.
 
@@ -171,7 +171,7 @@ def transport_opener(
     an unbounded transport.
     """
     outside = AuthEnvironment(
-        environ={}, is_terminal=False, unix_s=ports.unix_s, random=ports.random
+        environ={}, is_terminal=False, unix_s=environment.unix_s, random=environment.random
     )
     around = BoundedTransport if is_bounded else None
     return lambda connection: open_transport(connection, outside, around)

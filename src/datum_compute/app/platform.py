@@ -1,6 +1,6 @@
 """The platform: store, server, clients, controllers and planes of one process.
 
-Production processes and the simulator build the same platform; only their ``Ports`` differ.
+Production processes and the simulator build the same platform with another ``ProcessEnvironment``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from datum_compute.app.controllers import (
     build_manager,
 )
 from datum_compute.app.default_projects import DefaultProjects
-from datum_compute.app.environment import Ports
+from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.app.project_planes import ProjectPlanes, existence_check
 from datum_compute.app.state_credentials import PlaneTokens
 from datum_compute.client.client import Client
@@ -163,7 +163,7 @@ class Platform:
     def __init__(
         self,
         layout: PlaneLayout,
-        ports: Ports,
+        environment: ProcessEnvironment,
         journal: Journal,
         credentials: PlaneTokens,
         options: PlatformOptions | None = None,
@@ -174,22 +174,22 @@ class Platform:
         self._reach, self.ready = control.reach, asyncio.Event()
         self._layout, self._credentials = layout, credentials
         self._registered_cities: dict[PlaneName, None] = {}
-        self.unix_s, self._random = ports.unix_s, ports.random
+        self.unix_s, self._random = environment.unix_s, environment.random
         self.registry = options.registry
         metrics = ServerMetrics(self.registry)
         self.store = Store(journal, on_commit=metrics.observe_commit)
         self.authenticator = credentials.authenticator()
-        environment = ServerEnvironment(
-            ports.unix_s,
-            ports.new_uid,
-            ports.new_suffix,
-            new_request_id=ports.new_uid,
-            work_clock=ports.work_s,
+        server_environment = ServerEnvironment(
+            environment.unix_s,
+            environment.new_uid,
+            environment.new_suffix,
+            new_request_id=environment.new_uid,
+            work_clock=environment.work_s,
             is_ready=self.ready.is_set,
         )
         self.server = ApiServer(
             self.store,
-            environment,
+            server_environment,
             AuthenticationOptions(self.authenticator, security.signer, security.certify),
             telemetry=ServerTelemetry(metrics, options.tracer, security.audit),
             admission=options.admission,
@@ -201,11 +201,11 @@ class Platform:
             bootstrap_user=BOOTSTRAP.name,
             on_changed=options.on_projects_changed,
         )
-        self._events = build_event_recorder(self._engaged_client, ports, self.registry)
+        self._events = build_event_recorder(self._engaged_client, environment, self.registry)
         self._manager = build_manager(
             control.controllers,
             layout.drivers,
-            ports,
+            environment,
             served=ServedPlanes(
                 self.server.inventory,
                 security.authority,

@@ -85,7 +85,7 @@ class PodAccessClient:
     async def log(self, pod: Pod, query: Mapping[str, str]) -> bytes:
         try:
             with _translated_errors():
-                return await self._client.fetch(_subresource(pod, "log"), query)
+                return await self._client.get_bytes(_subresource(pod, "log"), query)
         except (_NotFound, _NotStarted):
             return b""
 
@@ -93,7 +93,7 @@ class PodAccessClient:
         ref = pod.metadata
         path = f"{_METRICS}/namespaces/{ref.namespace}/pods/{ref.name}"
         try:
-            return await self._client.ask(path)
+            return await self._client.get_raw(path)
         except NotFound as error:
             if error.name:  # the API is served and has no metrics of this pod
                 return None

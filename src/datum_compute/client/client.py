@@ -383,15 +383,15 @@ class Client:
                 raise Conflict(error.message, name=error.name, kind=error.kind) from error
             raise
 
-    async def ask(self, path: str, query: Mapping[str, str] | None = None) -> JsonObject:
+    async def get_raw(self, path: str, query: Mapping[str, str] | None = None) -> JsonObject:
         """Return the JSON at a path that is not an object of a kind, such as one of the gateway."""
         return object_of(await self._call("GET", path, query=query), JsonObject)
 
-    async def fetch(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
+    async def get_bytes(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
         """Return the response body at a path of the plane."""
         return (await self._call("GET", path, query=query)).body
 
-    async def tell(self, path: str, body: JsonObject) -> JsonObject:
+    async def post_raw(self, path: str, body: JsonObject) -> JsonObject:
         """Post JSON to a path that is not an object of a kind, and return the JSON response."""
         return object_of(await self._call("POST", path, body=encode(body)), JsonObject)
 

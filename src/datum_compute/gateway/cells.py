@@ -70,14 +70,14 @@ class RemoteCell:
         configs = [base64.b64encode(config).decode() for config in pull_configs]
         body = {"image": image, "policy": policy, "configs": configs}
         try:
-            found = await self._client.tell(images_path("default"), body)
+            found = await self._client.post_raw(images_path("default"), body)
         except Unreachable as error:
             raise self._unreachable_error(error) from error
         return from_json(found, ImageCheck)
 
     async def driver(self) -> DriverReport:
         try:
-            found = await self._client.ask(drivers_path("default"))
+            found = await self._client.get_raw(drivers_path("default"))
         except Unreachable as error:
             raise self._unreachable_error(error) from error
         return from_json(found["items"][0], DriverReport)
@@ -99,7 +99,7 @@ class RemoteCell:
     ) -> JsonObject | None:
         """Return None if the cell does not run the server, or simulates it."""
         try:
-            return await self._client.ask(_path(server, operation), parameters)
+            return await self._client.get_raw(_path(server, operation), parameters)
         except Unreachable as error:
             raise self._unreachable_error(error) from error
         except NotFound as error:

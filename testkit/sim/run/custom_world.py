@@ -31,7 +31,7 @@ from typing import Any
 from datum_compute.api.errors import AlreadyExists, ApiError, Unreachable
 from datum_compute.api.http import Request, Response
 from datum_compute.api.planes import HUB, PLATFORM, PlaneName, path_prefix
-from datum_compute.app.environment import Ports
+from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.client.client import Client
 from datum_compute.client.transport.interface import Transport
 from datum_compute.client.transport.retry import RetryingTransport
@@ -93,7 +93,7 @@ class CustomProgram:
     """Controllers of role ``hub``, their users and their checks. ``act`` and ``tidy_up`` retry;
     ``missing`` and ``left`` return what is wrong with the rows, or the empty string."""
 
-    controllers: Callable[[Ports], Sequence[Controller[Planes]]]
+    controllers: Callable[[ProcessEnvironment], Sequence[Controller[Planes]]]
     prepare: Callable[[Client], Awaitable[None]]  # creates the definitions of the kinds
     act: Callable[[CustomUser], Coroutine[Any, Any, None]]
     missing: Callable[[ClusterState], str]
@@ -108,7 +108,7 @@ class CustomProgram:
 class _CustomProcess:
     """One process of the program."""
 
-    ports: Ports
+    environment: ProcessEnvironment
     reach: Callable[[PlaneName], Transport]
     program: CustomProgram
 
@@ -116,9 +116,11 @@ class _CustomProcess:
         raise Unreachable(f"nothing is served here: {request.path}")
 
     async def run(self) -> None:
-        controllers = self.program.controllers(self.ports)
+        controllers = self.program.controllers(self.environment)
         manager = Manager(
-            controllers, lambda made: Planes(made.cached_client, made.engaged), self.ports.random
+            controllers,
+            lambda made: Planes(made.cached_client, made.engaged),
+            self.environment.random,
         )
         manager.engage(HUB, _client_of(self.reach(HUB)))
         await manager.run()

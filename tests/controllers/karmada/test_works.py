@@ -15,7 +15,7 @@ from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, NAMESPACE
 from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.api.planes import HUB, cell_plane, execution_namespace, work_name
 from datum_compute.app.controllers import build_manager
-from datum_compute.app.environment import Ports
+from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.controllers.karmada import works as execution
 from testkit.builders import a_deployment
 from testkit.sim.loop import VirtualLoop
@@ -51,8 +51,10 @@ def test_a_namespace_without_a_work(has_source: bool, has_deployment: bool, stay
             await cell.create(
                 DEPLOYMENT, msgspec.structs.replace(a_deployment(), metadata=metadata)
             )
-        ports = Ports(loop.time, lambda: "uid", lambda: "suffix", Random(1), loop.time)
-        manager = build_manager([execution.EXECUTION_CONTROLLER], {}, ports)
+        environment = ProcessEnvironment(
+            loop.time, lambda: "uid", lambda: "suffix", Random(1), loop.time
+        )
+        manager = build_manager([execution.EXECUTION_CONTROLLER], {}, environment)
         for plane in (HUB, CELL):
             manager.engage(plane, planes.client(plane))
         running = loop.create_task(manager.run())

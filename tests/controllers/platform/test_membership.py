@@ -30,7 +30,7 @@ from datum_compute.api.services import (
     consumer_name,
 )
 from datum_compute.app.controllers import ManagerOptions, build_manager
-from datum_compute.app.environment import Ports
+from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.client.client import Client
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.platform import membership as projects
@@ -96,9 +96,11 @@ def test_deployments_are_deleted_according_to_the_live_consumer_not_a_stale_one(
             return planes.client(plane)
 
         planes.intercept = silence_consumers
-        ports = Ports(loop.time, lambda: "uid", lambda: "suffix", Random(1), loop.time)
+        environment = ProcessEnvironment(
+            loop.time, lambda: "uid", lambda: "suffix", Random(1), loop.time
+        )
         controllers = [projects.PROJECT_CONTROLLER, ENTITLED_ONLY]
-        manager = build_manager(controllers, {}, ports, options=ManagerOptions(reach=reach))
+        manager = build_manager(controllers, {}, environment, options=ManagerOptions(reach=reach))
         manager.engage(PLATFORM, planes.client(PLATFORM))
         running = loop.create_task(manager.run())
         await asyncio.sleep(1)

@@ -14,7 +14,7 @@ from datum_compute.api.compute.workload import ScaleSettings
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
 from datum_compute.api.meta.objects import Ref, owner_reference
 from datum_compute.app.controllers import build_manager
-from datum_compute.app.environment import Ports
+from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.client.client import Client
 from datum_compute.controllers.workload.deployment import CONTROLLER
 from datum_compute.drivers.driver import NOT_OBSERVED, MachineState, Observation, unknown_state
@@ -67,8 +67,8 @@ def removed_before_and_after(
         client = await planes.create(CELL)
         await ensure_plane(client, CELL)
         await prepare(client)
-        ports = Ports(loop.time, lambda: "uid", lambda: "suffix", Random(1))
-        manager = build_manager((CONTROLLER,), {CELL: driver}, ports)
+        environment = ProcessEnvironment(loop.time, lambda: "uid", lambda: "suffix", Random(1))
+        manager = build_manager((CONTROLLER,), {CELL: driver}, environment)
         manager.engage(CELL, client)
         running = loop.create_task(manager.run())
         await manager.wait_for_sync()

@@ -18,7 +18,7 @@ from datum_compute.api.kinds import SERVER
 from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.api.planes import cell_plane
 from datum_compute.app.controllers import build_manager
-from datum_compute.app.environment import Ports
+from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.client.client import Client
 from datum_compute.controllers.workload.machine import CONTROLLER
 from datum_compute.drivers.driver import (
@@ -98,8 +98,8 @@ def beside(driver: ScriptedDriver, story: Callable[[Client], Awaitable[T]]) -> T
         client = await planes.create(CELL)
         await ensure_plane(client, CELL)
         await client.create(SERVER, a_server())
-        ports = Ports(loop.time, lambda: "uid", lambda: "suffix", Random(1))
-        manager = build_manager((CONTROLLER,), {CELL: driver}, ports)
+        environment = ProcessEnvironment(loop.time, lambda: "uid", lambda: "suffix", Random(1))
+        manager = build_manager((CONTROLLER,), {CELL: driver}, environment)
         manager.engage(CELL, client)
         running = loop.create_task(manager.run())
         await manager.wait_for_sync()

@@ -98,7 +98,7 @@ class ReportedDriver:
 async def read_drivers(client: Client | PlaneGateway, namespace: str) -> list[ReportedDriver]:
     """Return the drivers; an empty list if the platform does not report them."""
     try:
-        items = (await client.ask(drivers_path(namespace)))["items"]
+        items = (await client.get_raw(drivers_path(namespace)))["items"]
     except (ApiError, KeyError):
         return []
     merged: dict[ReportedDriver, ReportedDriver] = {}

@@ -119,7 +119,7 @@ class WorkloadLogReader:
     async def _page(self, name: str) -> JsonObject:
         path = instance_path(self.session.namespace, name, "log")
         try:
-            page = await self.session.gateway.ask(path, self._query(name))
+            page = await self.session.gateway.get_raw(path, self._query(name))
         except (NotFound, Forbidden) as error:
             if has_gateway_reason(error, GatewayReason.INSTANCE_NOT_RUNNING):
                 return {}

@@ -47,7 +47,7 @@ async def _row(session: Session, instance: Instance) -> JsonObject:
     path = instance_path(session.namespace, name, "usage")
     usage: JsonObject = {}
     try:
-        usage = await session.gateway.ask(path)
+        usage = await session.gateway.get_raw(path)
     except (NotFound, Forbidden) as error:
         if not has_gateway_reason(error, GatewayReason.INSTANCE_NOT_RUNNING):
             refuse_without_process(session, error, "metrics", name)

@@ -58,8 +58,8 @@ class PlaneGateway:
         self._lock = asyncio.Lock()
         self._external: Client | None = None
 
-    async def ask(self, path: str, query: Mapping[str, str] | None = None) -> JsonObject:
-        return await self._send(lambda client: client.ask(path, query))
+    async def get_raw(self, path: str, query: Mapping[str, str] | None = None) -> JsonObject:
+        return await self._send(lambda client: client.get_raw(path, query))
 
     async def websocket(
         self, path: str, protocol: str, query: Mapping[str, str] | None = None

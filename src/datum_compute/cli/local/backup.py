@@ -133,7 +133,7 @@ async def _ask(
     try:
         connection = connection_of(load_kubeconfig([state_dir / "kubeconfig"]), home)
         async with environment.open_transport(connection) as transport:
-            return decode_dump(await build_client(connection, transport).fetch(_BACKUP_PATH))
+            return decode_dump(await build_client(connection, transport).get_bytes(_BACKUP_PATH))
     except ApiError as error:
         raise from_api_error(error, environment.command) from error
     except (Unreachable, KubeconfigError) as error:

@@ -16,7 +16,7 @@ async def read_crash_reports(session: Session, name: str) -> list[JsonObject]:
     """Return the reports, the oldest first; none if they cannot be read, or not in time."""
     try:
         async with asyncio.timeout(session.environment.timeouts.side_read_s):
-            found = await session.gateway.ask(instance_path(session.namespace, name, "crashes"))
+            found = await session.gateway.get_raw(instance_path(session.namespace, name, "crashes"))
     except (ApiError, TimeoutError):
         return []
     items: list[JsonObject] = found["items"]

@@ -80,7 +80,7 @@ async def _query_gateway(session: Session, after: Workload, container: Container
         "secrets": json.dumps([secret.name for secret in sandbox.image_pull_secrets]),
     }
     try:
-        return await session.gateway.ask(images_path(session.namespace), query)
+        return await session.gateway.get_raw(images_path(session.namespace), query)
     except ServiceUnavailable as error:
         return {"outcome": "unknown", "words": one_line(error.message)}
     except NotFound as error:
