@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.server.verbs.event_ttl import EVENT_LIFETIME_S, expire_events
+from datum_compute.server.verbs.delete import EVENT_LIFETIME_S, expire_events
 from testkit.api_server.running_server import START_S, InProcessServer, causes
 
 CORE = "/api/v1/namespaces/default"

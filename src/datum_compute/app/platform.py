@@ -66,7 +66,7 @@ from datum_compute.server.options import (
     ServerEnvironment,
     ServerTelemetry,
 )
-from datum_compute.server.verbs.event_ttl import expire_events
+from datum_compute.server.verbs.delete import expire_events
 from datum_compute.store.journal import Journal
 from datum_compute.store.store import Store
 from datum_compute.telemetry.context import Tracer

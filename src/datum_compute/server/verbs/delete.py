@@ -1,4 +1,4 @@
-"""DELETE of an object and of a collection.
+"""DELETE of an object and of a collection, and removal of expired events.
 
 An object with finalizers is only marked; the write that removes the last finalizer removes the
 object. The garbage collector deletes or orphans dependents: the policies Foreground and Orphan add
@@ -10,16 +10,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from datum_compute.admission.findings import invalid
-from datum_compute.api.errors import BadRequest, Cause, Invalid, NotFound, shorten
+from datum_compute.api.errors import BadRequest, Cause, Conflict, Invalid, NotFound, shorten
 from datum_compute.api.http import Response
+from datum_compute.api.kinds import EVENT
 from datum_compute.api.labels import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from datum_compute.api.meta.codec import DecodeError, JsonObject, decode, from_json
+from datum_compute.api.meta.timestamps import parse_timestamp
 from datum_compute.server.context import ServerContext
-from datum_compute.server.encoding.body import decode_body, json_equal
+from datum_compute.server.encoding.body import decode_body, encode_at_version, json_equal
 from datum_compute.server.encoding.list_body import ENCODED_BYTES_MAX
 from datum_compute.server.encoding.representation import select_representation
 from datum_compute.server.encoding.request_options import choice, dry_run, flag, is_dry_run, number
@@ -32,6 +35,7 @@ from datum_compute.server.verbs.metadata import mark_deleted_metadata, order_met
 from datum_compute.server.verbs.update import has_finalizers, remove_object
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.records import Record
+from datum_compute.store.store import Store
 
 # The finalizers that each policy adds.
 _FINALIZERS = {
@@ -262,3 +266,51 @@ def _success(request: ApiRequest, last: JsonObject) -> JsonObject:
 def _details(request: ApiRequest, name: str = "", uid: str = "") -> JsonObject:
     details = {"name": name, "group": request.kind.group, "kind": request.kind.plural, "uid": uid}
     return {field: value for field, value in details.items() if value}
+
+
+# --- Expiry of events: an event is removed an hour after it last occurred
+# It can occur again during the sweep, so each removal requires the version that was checked.
+
+
+EVENT_LIFETIME_S = 3600.0
+_EXPIRED_BATCH_MAX = 100  # removals that share commits
+
+
+async def expire_events(store: Store, plane: str, now: float) -> int:
+    """Remove the events that have expired, and return their number."""
+    events = ((r, decode(r.body)) for r in store.snapshot(plane, EVENT.storage).records)
+    expired = [(r, obj) for r, obj in events if now - _last_seen(obj, now) >= EVENT_LIFETIME_S]
+    removed = 0
+    for start in range(0, len(expired), _EXPIRED_BATCH_MAX):
+        batch = (
+            _remove_event(store, plane, r, obj)
+            for r, obj in expired[start : start + _EXPIRED_BATCH_MAX]
+        )
+        removed += sum(await asyncio.gather(*batch))
+    return removed
+
+
+async def _remove_event(store: Store, plane: str, record: Record, obj: JsonObject) -> bool:
+    try:
+        await store.delete(plane, record.key, record.version, lambda v: encode_at_version(obj, v))
+    except (Conflict, NotFound):
+        return False  # changed or removed meanwhile; the next sweep checks it again
+    return True
+
+
+def _last_seen(event: JsonObject, now: float) -> float:
+    """Return the latest time of the event.
+
+    Times in the future are ignored, so that events of a reporter whose clock is ahead also expire.
+    """
+    times = (
+        event["metadata"].get("creationTimestamp"),
+        event.get("lastTimestamp"),
+        event.get("eventTime"),
+        (event.get("series") or {}).get("lastObservedTime"),
+    )
+    return max((at for at in map(_seconds, times) if at <= now), default=0.0)
+
+
+def _seconds(text: Any) -> float:
+    return parse_timestamp(text) if isinstance(text, str) else 0.0
