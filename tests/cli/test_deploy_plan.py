@@ -23,9 +23,9 @@ from datum_compute.api.quota import INSTANCES
 from datum_compute.api.services import ServiceEntitlement
 from datum_compute.cli.environment import CliTimeouts
 from datum_compute.client.client import Client
+from tests.cli.commands.test_access import offered
 from tests.cli.objects import condition, workload_spec
 from tests.cli.runner import CliRunner
-from tests.cli.test_access import offered
 from tests.cli.test_reading import bucket, patch_status_of
 from tests.cli.world import NAMESPACE, World, image_missing, no_controllers, report, workloads
 

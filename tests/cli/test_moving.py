@@ -10,7 +10,7 @@ from datum_compute.api.kinds import CONFIG_MAP
 from datum_compute.api.planes import PLATFORM
 from datum_compute.cli.local.migrate import keeps_projects_of
 from datum_compute.cli.local.migration import Copy, contains_fields, without_server_fields
-from tests.cli.test_access import offered
+from tests.cli.commands.test_access import offered
 from tests.cli.world import World
 
 FOUND: dict[str, Any] = {
