@@ -129,11 +129,11 @@ async def test_a_request_without_valid_credentials_waits_behind_others() -> None
             assert response.status == 401
             ended.append("anonymous")
 
-        strangers = [asyncio.create_task(ask(number)) for number in range(100)]
+        anonymous_requests = [asyncio.create_task(ask(number)) for number in range(100)]
         await asyncio.sleep(0)
         await asyncio.gather(*flood(server, 50, ended))
         assert ended.count("anonymous") < 60
-        await asyncio.gather(*strangers)
+        await asyncio.gather(*anonymous_requests)
 
 
 async def test_what_a_watch_encodes_is_charged_to_its_user() -> None:

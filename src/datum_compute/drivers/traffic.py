@@ -1,7 +1,7 @@
 """The protocol for publishing ports: connections from outside reach ready machines.
 
 Each named port of a deployment is published once, for all machines of the deployment that are
-ready. The proxy of the process (``app/traffic``) implements the protocol. A platform with
+ready. The proxy of the process (``ingress/proxy.py``) implements the protocol. A platform with
 simulated machines publishes no ports.
 """
 

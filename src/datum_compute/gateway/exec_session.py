@@ -91,7 +91,7 @@ async def _monitor(
     socket: WebSocket, check_access: Callable[[], Awaitable[None]]
 ) -> tuple[int, str]:
     """Check access, ping the client, and return when the session must end."""
-    reads, idle_s, since_ping_s, unchecked_s = socket.heard, 0.0, 0.0, 0.0
+    reads, idle_s, since_ping_s, unchecked_s = socket.read_count, 0.0, 0.0, 0.0
     while True:
         await asyncio.sleep(ACCESS_CHECK_S)
         try:
@@ -104,8 +104,8 @@ async def _monitor(
             if unchecked_s >= ACCESS_CHECK_TIMEOUT_S:
                 limit_s = f"{ACCESS_CHECK_TIMEOUT_S:.0f} s"
                 return FAILED, f"your access could not be checked for {limit_s}"
-        idle_s = 0.0 if socket.heard != reads else idle_s + ACCESS_CHECK_S
-        reads, since_ping_s = socket.heard, since_ping_s + ACCESS_CHECK_S
+        idle_s = 0.0 if socket.read_count != reads else idle_s + ACCESS_CHECK_S
+        reads, since_ping_s = socket.read_count, since_ping_s + ACCESS_CHECK_S
         if idle_s >= CLIENT_TIMEOUT_S:
             return GOING_AWAY, f"the client sent nothing for {CLIENT_TIMEOUT_S:.0f} s"
         if since_ping_s >= PING_S:

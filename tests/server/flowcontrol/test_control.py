@@ -255,7 +255,7 @@ async def test_the_bodies_of_waiting_requests_are_limited() -> None:
     assert await outcomes([loop.start(ANN, "project/a", BYPASS_S, size_bytes=900)]) == [None]
 
 
-async def test_a_full_level_rejects_the_newest_of_whoever_has_most_waiting() -> None:
+async def test_a_full_level_rejects_the_newest_request_of_the_flow_with_most_waiting() -> None:
     loop = Loop(FlowLimits(level_requests_max=20, rejection_delay_s=0))
     flood = [loop.start(ANN, "project/a", cost_s=BYPASS_S) for _ in range(40)]
     crowd = [loop.start(User(f"u{n}"), f"project/{n}", cost_s=BYPASS_S) for n in range(10)]
@@ -327,7 +327,7 @@ async def test_only_time_on_the_loop_is_charged() -> None:
     assert loop.control.counts[USERS].work_s == pytest.approx(0.003)
 
 
-async def test_a_request_that_fails_or_is_cancelled_ends_as_if_nobody_measured() -> None:
+async def test_an_error_or_a_cancellation_passes_through_measured_work() -> None:
     control = FlowControl(stopped_clock)
     cleaned = []
 

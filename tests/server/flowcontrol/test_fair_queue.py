@@ -109,7 +109,7 @@ def test_levels_share_by_weight_and_lend_what_they_do_not_use() -> None:
     assert len(serve(only_anonymous, 20)) == 10
 
 
-def test_whoever_used_less_than_its_share_owes_nothing() -> None:
+def test_a_flow_that_used_less_than_its_share_has_no_debt() -> None:
     queue = Queue()
     flood, quiet = flow(queue, "flood"), flow(queue, "quiet")
     queue.charge(quiet, 1.0)

@@ -68,7 +68,10 @@ FIELDS: Mapping[str, tuple[str, str]] = {
     "memoryLimitMebibytes": ("integer", "Memory limit; null if it is unknown."),
     "memoryMebibytes": ("integer", "Memory usage; null if it is unknown."),
     "message": ("string", "The reason in a sentence, for people."),
-    "move": ("string", "Who has to act: you, platform or wait (no action needed)."),
+    "move": (
+        "string",
+        "Who has to act: you, platform, wait (a change is in progress) or none (all is well).",
+    ),
     "name": ("string", "Name of the object."),
     "namespace": ("string", "Namespace of the object."),
     "next": ("string", "The next command to run."),

@@ -74,7 +74,7 @@ class WebSocket:
         self._events: deque[Event] = deque()
         self._part = bytearray()
         self.closed: Closed | None = None
-        self.heard = 0  # of the connection; pings and partial messages count as well
+        self.read_count = 0  # reads of the connection, also of pings and of parts of messages
 
     async def receive(self) -> bytes | None:
         """Return the next message, or None after the end."""
@@ -85,7 +85,7 @@ class WebSocket:
                     return message
                 continue
             data = await self._duplex.read()
-            self.heard += 1
+            self.read_count += 1
             if data:
                 self._wire.receive_data(data)
                 self._events.extend(self._wire.events())

@@ -20,7 +20,7 @@ class Actor(StrEnum):
     USER = "you"
     PLATFORM = "platform"
     WAIT = "wait"
-    NONE = "nobody"  # no action needed
+    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
