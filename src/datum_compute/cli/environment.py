@@ -70,6 +70,7 @@ class CliEnvironment:
     open_transport: OpenTransport
     cwd: Path = Path()
     columns: Callable[[], int] = lambda: 80
+    rows: Callable[[], int] = lambda: 24
     timeouts: CliTimeouts = field(default_factory=CliTimeouts)
     open_browser: Callable[[str], bool] = lambda _address: False
 
@@ -87,7 +88,8 @@ class CliEnvironment:
 
     def may_redraw(self, stream: TextIO) -> bool:
         """Return True if printed lines can be overwritten."""
-        return stream.isatty() and self.environ.get("TERM") != "dumb"
+        terminal = self.environ.get("TERM", "").lower()
+        return stream.isatty() and terminal not in ("dumb", "unknown")
 
     def command(self, *words: str) -> str:
         """Return a command for the user to run, with the connection flags that were given.
@@ -110,19 +112,21 @@ def read_process_environment() -> tuple[CliEnvironment, list[str]]:
         now=time.time,
         open_transport=open_http_transport,
         cwd=Path.cwd(),
-        columns=_columns,
+        columns=lambda: _terminal_size().columns,
+        rows=lambda: _terminal_size().lines,
         open_browser=_open_browser,
     ), sys.argv[1:]
 
 
-def _columns() -> int:
-    """Return the width of the terminal. $COLUMNS does not change when a window is resized."""
+def _terminal_size() -> os.terminal_size:
+    """Return the size of the terminal. $COLUMNS does not change when a window is resized."""
     for descriptor in (2, 1, 0):
         try:
-            return os.get_terminal_size(descriptor).columns or 80
+            size = os.get_terminal_size(descriptor)
         except OSError:
             continue
-    return 80
+        return os.terminal_size((size.columns or 80, size.lines or 24))
+    return os.terminal_size((80, 24))
 
 
 def _open_browser(address: str) -> bool:

@@ -1,62 +1,130 @@
-"""A block of lines at the bottom of a terminal that is drawn again in place."""
+"""The progress of a rollout: drawn in place on a terminal, otherwise as lines or events.
+
+Rich draws the display of a terminal. It is imported only then, because it delays each command.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TextIO
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from datum_compute.cli.connect.session import Session
-from datum_compute.cli.render.output import (
-    clip,
-    one_line,
-    render_age,
-    render_table,
-    replace_unencodable,
-    strip_controls,
-)
+from datum_compute.cli.environment import CliEnvironment
+from datum_compute.cli.render.output import one_line, render_age, replace_unencodable
 from datum_compute.cli.workload.rollout import Phase, Place, PlaceProgress, Progress, place_document
 
-_UP_AND_CLEAR = "\x1b[{}A\x1b[J"
-BAR = 20
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+
+_COLUMNS_MIN = 20
+_WIDE_COLUMNS = 80  # a narrower table has no bars and smaller gaps
+_BAR_WIDTH = 12
+_ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 
 
 @dataclass(slots=True)
-class LiveBlock:
-    """Draws lines in place.
+class LiveDisplay:
+    """A table at the bottom of a terminal that is drawn again in place.
 
-    Lines are cut to the width of the terminal, which is read for each drawing, because a line that
-    wraps would make the count of lines wrong. A window that became narrower has wrapped the lines
-    drawn before, so the cursor moves back by the rows that they occupy at the new width.
+    The size of the terminal is read for each drawing. A line that is too long is cut, because the
+    cursor moves back by the number of lines.
     """
 
-    stream: TextIO
-    columns: Callable[[], int]
-    drawn: tuple[int, ...] = ()  # lengths of the lines
+    live: Live
+    environment: CliEnvironment
+    _table: RenderableType = ""
 
-    def draw(self, lines: Sequence[str]) -> None:
-        width = max(20, self.columns())
-        shown = [clip(strip_controls(line), width - 1) for line in lines]
-        text = replace_unencodable(self.stream, "".join(f"{line}\n" for line in shown))
-        self.stream.write(self._back(width) + text)
-        self.stream.flush()
-        self.drawn = tuple(len(line) for line in shown)
+    def draw(self, title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        from rich.console import Group
 
-    def leave(self) -> None:
-        """Keep the lines; the next drawing starts below them."""
-        self.drawn = ()
+        self._fit()
+        self._table = self._render(title, headings, rows)
+        self.live.start()
+        # The terminal prints typed keys, such as ^C, in the empty line. It is erased afterwards.
+        self.live.update(Group(self._table, ""), refresh=True)
 
-    def clear(self) -> None:
-        self.stream.write(self._back(max(20, self.columns())))
-        self.stream.flush()
-        self.drawn = ()
+    def print_above(self, text: str, color: str) -> None:
+        """Print lines that stay, above the table. The terminal wraps them, so that a command in
+        them can be copied."""
+        from rich.text import Text
 
-    def _back(self, width: int) -> str:
-        rows = sum(max(1, -(-length // width)) for length in self.drawn)
-        return _UP_AND_CLEAR.format(rows) if rows else ""
+        self._fit()
+        encodable = replace_unencodable(self.environment.stderr, text)
+        self.live.console.print(Text(encodable, style=color), soft_wrap=True)
+
+    def close(self) -> None:
+        """Keep the table; the next line is printed below it."""
+        self._fit()
+        self.live.update(self._table)
+        self.live.stop()
+
+    @property
+    def is_wide(self) -> bool:
+        return self.environment.columns() >= _WIDE_COLUMNS
+
+    def _fit(self) -> None:
+        """Adapt to the size of the terminal.
+
+        A terminal that became narrower has wrapped the drawn lines. Rich moves the cursor back by
+        the number of lines, so the rows in addition to these are erased here.
+        """
+        from rich.cells import chop_cells
+        from rich.console import ConsoleDimensions
+        from rich.control import Control
+        from rich.segment import ControlType
+
+        console, columns = self.live.console, max(_COLUMNS_MIN, self.environment.columns())
+        if self.live.is_started:
+            drawn = console.render_lines(self.live.renderable, pad=False)[: console.height]
+            texts = ["".join(segment.text for segment in line) for line in drawn]
+            wrapped = sum(max(0, len(chop_cells(text, columns)) - 1) for text in texts)
+            erase_row = (ControlType.ERASE_IN_LINE, 2), (ControlType.CURSOR_UP, 1)
+            console.control(Control(*erase_row * wrapped))
+        # A character in the last column would wrap in some terminals.
+        console.size = ConsoleDimensions(columns - 1, self.environment.rows())
+
+    def _render(
+        self, title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]
+    ) -> RenderableType:
+        """Return the table. Only the last column becomes narrower, as long as that suffices."""
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        def text(value: str) -> Text:
+            encodable = replace_unencodable(self.environment.stderr, one_line(value))
+            return Text(encodable, no_wrap=True, overflow="ellipsis" if can_cut else "crop")
+
+        can_cut = replace_unencodable(self.environment.stderr, _ELLIPSIS) == _ELLIPSIS
+        gap = 3 if self.is_wide else 1
+        table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style=None)
+        for heading in headings:
+            table.add_column(text(heading), no_wrap=heading != headings[-1])
+        for row in rows:
+            table.add_row(*map(text, row))
+        return Group(text(title), table)
 
 
-def render_bar(done: int, total: int, width: int = BAR) -> str:
+def build_live_display(environment: CliEnvironment) -> LiveDisplay:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(
+        file=environment.stderr,
+        force_terminal=True,
+        force_interactive=True,
+        force_jupyter=False,
+        color_system="standard" if environment.may_color(environment.stderr) else None,
+        highlight=False,
+        _environ=environment.environ,
+    )
+    live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+    return LiveDisplay(live, environment)
+
+
+def render_bar(done: int, total: int, width: int = _BAR_WIDTH) -> str:
     full = round(width * min(done, total) / total) if total else width
     return "\N{FULL BLOCK}" * full + "\N{LIGHT SHADE}" * (width - full)
 
@@ -66,21 +134,25 @@ def render_bar(done: int, total: int, width: int = BAR) -> str:
 # ``-o json`` the same changes as events.
 
 
-_BAR_WIDTH = 12
-
-
 @dataclass(slots=True)
 class RolloutView:
+    """Shows progress. ``session`` prints notes above the live display, if there is one."""
+
     session: Session
     name: str
-    live: LiveBlock | None
+    live: LiveDisplay | None
     _printed: dict[Place | None, str] = field(default_factory=dict)
 
     def show(self, progress: Progress, generation: int, elapsed_s: float) -> None:
         """Show the cities, or a waiting line until the platform has observed the generation."""
         waiting = "" if progress.observed else _waiting_text(generation)
         if self.live is not None:
-            self.live.draw(_live_lines(self.name, progress, waiting, elapsed_s))
+            title = f"Rolling out {self.name}: {render_age(elapsed_s)}"
+            if waiting:
+                self.live.draw(title, [waiting], [])
+            else:
+                headings, rows = _table_of(progress, with_bars=self.live.is_wide)
+                self.live.draw(title, headings, rows)
             return
         lines: dict[Place | None, str] = {None: waiting} if waiting else {}
         if progress.observed:
@@ -92,47 +164,44 @@ class RolloutView:
             self.session.emit_event("waiting", waiting, generation=generation)
         self._printed = lines
 
-    def print_event(self, event: str, text: str, *, color: str = "", **fields: object) -> None:
-        """Print a line that stays, above the block."""
-        if self.live is not None:
-            self.live.clear()
-        self.session.emit_event(event, text, color=color, **fields)
-
     def close(self) -> None:
         if self.live is not None:
-            self.live.leave()
+            self.live.close()
 
 
 def build_view(session: Session, name: str) -> RolloutView:
     environment = session.environment
-    live = None
-    if not session.as_json and environment.may_redraw(environment.stderr):
-        live = LiveBlock(environment.stderr, environment.columns)
-    return RolloutView(session, name, live)
+    if session.as_json or not environment.may_redraw(environment.stderr):
+        return RolloutView(session, name, None)
+    live = build_live_display(environment)
+    output = replace(session.output, print_above=live.print_above)
+    return RolloutView(replace(session, output=output), name, live)
 
 
 def _waiting_text(generation: int) -> str:
     return f"Waiting for the platform to observe generation {generation}"
 
 
-def _live_lines(name: str, progress: Progress, waiting: str, elapsed_s: float) -> list[str]:
-    head = f"Rolling out {name}: {render_age(elapsed_s)}"
-    if waiting:
-        return [head, waiting]
-    rows = [
-        (
-            p.place.city,
-            p.place.placement,
-            p.phase,
-            f"{p.ready}/{p.desired}",
-            f"{p.updated}/{p.desired}",
-            render_bar(0 if p.phase is Phase.REMOVING else p.ready, p.desired, _BAR_WIDTH),
-            _cause_text(p) or "-",
+def _table_of(
+    progress: Progress, *, with_bars: bool
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    bar_heading = ("PROGRESS",) if with_bars else ()
+    headings = ("CITY", "PLACEMENT", "ROLLOUT", "READY", "UP-TO-DATE", *bar_heading, "REASON")
+    rows = []
+    for p in (*progress.places, *progress.removing):
+        bar = render_bar(0 if p.phase is Phase.REMOVING else p.ready, p.desired)
+        rows.append(
+            (
+                p.place.city,
+                p.place.placement,
+                p.phase,
+                f"{p.ready}/{p.desired}",
+                f"{p.updated}/{p.desired}",
+                *((bar,) if with_bars else ()),
+                _cause_text(p) or "-",
+            )
         )
-        for p in (*progress.places, *progress.removing)
-    ]
-    headings = ("CITY", "PLACEMENT", "ROLLOUT", "READY", "UP-TO-DATE", "PROGRESS", "REASON")
-    return [head, *render_table(headings, rows).splitlines()]
+    return headings, rows
 
 
 def render_place_line(progress: PlaceProgress) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
@@ -30,12 +30,18 @@ class Output:
     color_stdout: bool = False
     color_stderr: bool = False
     width: int | None = None  # of the terminal that stdout is, if it is one
+    # Prints text and its color above a live display on stderr, while there is one.
+    print_above: Callable[[str, str], None] | None = None
 
     def data(self, text: str, color: str = "") -> None:
         _print(self.stdout, _styled(strip_controls(text), color if self.color_stdout else ""))
 
     def note(self, text: str, color: str = "") -> None:
-        _print(self.stderr, _styled(strip_controls(text), color if self.color_stderr else ""))
+        shown, shown_color = strip_controls(text), color if self.color_stderr else ""
+        if self.print_above is not None:
+            self.print_above(shown, shown_color)
+        else:
+            _print(self.stderr, _styled(shown, shown_color))
 
     def error(self, message: str, hint: str = "") -> None:
         prefix = _styled("error:", "red" if self.color_stderr else "")

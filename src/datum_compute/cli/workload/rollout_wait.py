@@ -116,7 +116,7 @@ class RolloutWatch:
         if stalled_s >= timeouts.stall_s and self._reported != cause.reason:
             self._reported = cause.reason
             explain = self.session.command("explain", self.name)
-            self.view.print_event(
+            self.session.emit_event(
                 "blocked",
                 f"No progress for {render_age(still_s)}: {cause_text(cause)} "
                 f"({ACTIONS[cause.actor]}; waiting for: {cause.waiting_for}). "
@@ -177,10 +177,10 @@ async def wait_for_rollout(
     name, metadata = workload.metadata.name, workload.metadata
     clock = asyncio.get_running_loop().time
     view = build_view(session, name)
-    watch = RolloutWatch(session, name, metadata.uid, metadata.generation, view, clock())
+    watch = RolloutWatch(view.session, name, metadata.uid, metadata.generation, view, clock())
     resume = resume or session.command("rollout", "status", name)
     try:
-        progress = await wait_until(session, watch.poll, timeout_s=timeout_s)
+        progress = await wait_until(view.session, watch.poll, timeout_s=timeout_s)
     except TimeoutError:
         raise _late(session, watch, timeout_s) from None
     except asyncio.CancelledError:
