@@ -196,11 +196,11 @@ def test_a_manager_serves_metrics_on_its_metrics_address(
     log = platform.state / "one.log"
     with manager(platform, "one", "--metrics-address=127.0.0.1:0"):
         eventually(
-            lambda: log.exists() and "/metrics" in log.read_text(), "the log contains the address"
+            lambda: log.exists() and "metrics on" in log.read_text(), "the log contains the address"
         )
-        (message,) = [e["message"] for e in parse_log(log) if "/metrics" in e["message"]]
+        (message,) = [e["message"] for e in parse_log(log) if "metrics on" in e["message"]]
         address = message.split()[-1]
-        with urllib.request.urlopen(address, timeout=STOP_S) as page:
+        with urllib.request.urlopen(f"{address}/metrics", timeout=STOP_S) as page:
             families = list(text_string_to_metric_families(page.read().decode()))
     names = {family.name for family in families}
     assert {"process_cpu_seconds", "process_open_fds", "datum_build_info", "datum_events"} <= names

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -227,6 +228,25 @@ async def test_closing_a_transport_ends_its_watches(
         await transport.aclose()
         with pytest.raises(Unreachable, match="the connection was lost"):
             await asyncio.wait_for(waiting, 10)
+
+
+async def test_a_closed_transport_leaves_no_open_socket(
+    authority: Authority, tls: ssl.SSLContext
+) -> None:
+    """The event loop may end at once; an open socket would then be a ResourceWarning."""
+    async with serving(echo, tls) as server:
+        before = open_sockets()
+        async with Http1Transport(server, ca_pem=authority.ca_pem) as transport:
+            await transport.send(GET)
+            both_ends = open_sockets() - before
+        assert len(both_ends) == 2
+        assert len(both_ends & open_sockets()) <= 1, "at most the server's end is still open"
+
+
+def open_sockets() -> set[str]:
+    """Return the sockets of this process, as inodes."""
+    links = [os.readlink(file) for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
+    return {link for link in links if link.startswith("socket:")}
 
 
 async def test_a_slow_reader_receives_the_whole_stream() -> None:

@@ -227,7 +227,7 @@ class Http1Pool:
 
     def _discard(self, connection: Http1Connection) -> None:
         self._connections.discard(connection)
-        connection.close()
+        connection.abort()
 
 
 class Http1Exchange:

@@ -177,11 +177,21 @@ class Http1Connection(asyncio.Protocol):
         return chunk
 
     def close(self) -> None:
-        """Close the connection. A pending read fails."""
+        """Send what is buffered, then close the connection. A pending read fails."""
         self._end(Http1Error("the connection was closed"))
         if self._transport is not None:
             with suppress(OSError, RuntimeError):
                 self._transport.close()
+
+    def abort(self) -> None:
+        """Close the connection in the next turn of the event loop. A pending read fails.
+
+        ``close`` waits until a TLS peer has closed as well, which may be after the loop has ended.
+        """
+        self._end(Http1Error("the connection was closed"))
+        if self._transport is not None:
+            with suppress(OSError, RuntimeError):
+                self._transport.abort()
 
     # --- internal
 
