@@ -17,9 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from datum_compute.cli.environment import CliEnvironment
+from datum_compute.api.errors import Unreachable
+from datum_compute.api.http import Request
+from datum_compute.cli.environment import CliEnvironment, CliTimeouts
 from datum_compute.cli.render.live import LiveDisplay, build_live_display, render_bar
 from datum_compute.cli.render.output import build_output, replace_unencodable
+from datum_compute.client.client import Client
 from tests.cli.runner import CliRunner, quiet_environment
 from tests.cli.world import World, no_controllers, write_kubeconfig
 
@@ -292,6 +295,27 @@ def test_a_timeout_keeps_the_table_and_prints_the_cause_below(cli: CliRunner, wo
     assert screen.lines[-2].startswith("error: the rollout of 'web' is not done")
     assert screen.lines[-4].startswith("Rolling out web")
     assert screen.is_cursor_visible
+
+
+def test_a_lost_connection_is_reported_above_the_table(cli: CliRunner, world: World) -> None:
+    reads: list[Request] = []
+
+    async def lose_a_read_during_the_rollout(request: Request, _client: Client) -> None:
+        if world.writes and request.method == "GET":
+            reads.append(request)
+            if len(reads) == 4:
+                raise Unreachable("connection refused")
+
+    world.before = lose_a_read_during_the_rollout
+    cli.timeouts = CliTimeouts(retry_s=0.01)
+    assert cli.run(*DEPLOY) == 0
+    lines = shown(cli).lines
+    notes = ["The server does not respond, retrying: connection refused"]
+    notes.append("The server responds again.")
+    first = lines.index(notes[0])
+    assert lines[first : first + 2] == notes
+    assert lines[first + 2].startswith("Rolling out web")
+    assert sum(line.startswith("Rolling out") for line in lines) == 1
 
 
 class Latin1Terminal(io.StringIO):
