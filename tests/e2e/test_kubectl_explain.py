@@ -29,7 +29,7 @@ def test_a_kind_of_ours_is_explained_by_field(in_project: Kubectl) -> None:
     output = in_project("explain", "workload")
     assert "GROUP:      compute.datumapis.com" in output
     assert "spec\t<Object> -required-" in output
-    assert "Instances in each city" in in_project(
+    assert "Number of instances in each city" in in_project(
         "explain", "workload.spec.placements.scaleSettings.minReplicas"
     )
     assert "does not exist" in in_project.error_of("explain", "workload.spec.nonsense")

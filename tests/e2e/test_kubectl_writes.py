@@ -130,7 +130,9 @@ def test_other_writes_are_tracked_by_field_manager(in_namespace: Kubectl) -> Non
     in_namespace("annotate", "workload", "web", "why=because")
     found = managers(get_with_managed_fields(in_namespace, "workload", "web"))
     assert ("kubectl-create", "Update") in found
-    assert found["kubectl-label", "Update"] == {"f:metadata": {"f:labels": {"f:extra": {}}}}
+    assert found["kubectl-label", "Update"] == {
+        "f:metadata": {"f:labels": {".": {}, "f:extra": {}}}
+    }
     assert "f:annotations" in found["kubectl-annotate", "Update"]["f:metadata"]
 
 
