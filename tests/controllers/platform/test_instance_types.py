@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from datum_compute.api.conditions import find_condition
 from datum_compute.api.kinds import INSTANCE_TYPE
 from datum_compute.api.meta.objects import Ref
@@ -65,5 +67,32 @@ def test_an_edited_copy_is_restored_and_that_of_a_project_is_deleted_with_its_or
             await asyncio.sleep(5)
             assert (await project.list(INSTANCE_TYPE)).items == []
             assert (await cell.list(INSTANCE_TYPE)).items, "instances of the cell may use it"
+
+    with_planes(test)
+
+
+@pytest.mark.parametrize("phase_of_copy", ["Active", "Deprecated"])
+def test_a_copy_is_deleted_when_its_original_was_disabled_and_deleted_during_an_outage(
+    phase_of_copy: str,
+) -> None:
+    """The platform has no other types, so admission decides by the phase of the copy."""
+
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
+        platform, project = await planes.create(PLATFORM), await planes.create(PROJECT)
+        await platform.create(INSTANCE_TYPE, as_new(a_type("custom")))
+        custom = Ref("", "custom")
+        async with running(COPY_CONTROLLER, loop, planes, PLATFORM, PROJECT):
+            await asyncio.sleep(5)
+            if phase_of_copy == "Deprecated":
+                await move_to(platform, "custom", "Deprecated")
+                await asyncio.sleep(5)
+        copy = await project.get(INSTANCE_TYPE, custom)
+        assert copy.spec.lifecycle.phase == phase_of_copy
+        for phase in ("Deprecated", "Disabled"):
+            await move_to(platform, "custom", phase)
+        await platform.delete(INSTANCE_TYPE, custom)
+        async with running(COPY_CONTROLLER, loop, planes, PLATFORM, PROJECT):
+            await asyncio.sleep(5)
+            assert (await project.list(INSTANCE_TYPE)).items == []
 
     with_planes(test)

@@ -168,3 +168,22 @@ def test_a_copy_without_original_is_deleted_on_projects_and_kept_on_cells() -> N
     assert (delete.plane, delete.uid) == (project, "u")
     assert plan_removal(CELL, a_type_catalogue("Disabled")) == []
     assert plan_removal(project, None) == []
+
+
+@pytest.mark.parametrize(("copy", "step"), [("Active", "Deprecated"), ("Deprecated", "Disabled")])
+def test_a_copy_without_original_advances_to_disabled_before_it_is_deleted(
+    copy: str, step: str
+) -> None:
+    (patch,) = plan_removal(project_plane("demo"), a_type_catalogue(copy))
+    assert isinstance(patch, Patch)
+    assert patch.patch["spec"] == {"lifecycle": {"phase": step}}
+    assert plan_removal(CELL, a_type_catalogue(copy)) == []
+
+
+def test_a_condition_does_not_recommend_an_unknown_replacement() -> None:
+    (patch,) = plan_removal(project_plane("demo"), a_type("old"))
+    assert isinstance(patch, Patch)
+    unknown = patch.patch["spec"]["lifecycle"]["replacementInstanceType"]
+    used = a_type("old", "Deprecated", unknown)
+    (notice,) = with_size_notice([], used, generation=1, now=NOW)
+    assert notice.message == "Instance type old is deprecated"

@@ -8,8 +8,9 @@ Types of the platform plane are copied to projects and cells:
   allows no other change of the lifecycle.
 - The resources of an InstanceType cannot be changed. If they differ, the copy is of an earlier
   original: it is deleted and created again.
-- When the original is deleted, the copies on projects are deleted. Those on cells stay, because
-  instances there may still have that size.
+- When the original is deleted, the copies on projects are moved to Disabled and deleted. Admission
+  may refuse to delete a copy in another phase. Copies on cells stay, because instances there may
+  still have that size.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from datum_compute.api.conditions import (
 )
 from datum_compute.api.kinds import INSTANCE_TYPE
 from datum_compute.api.planes import PlaneName, plane_role
-from datum_compute.planning.apply import plan_status
+from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.federation.mirror import (
     Marks,
     desired_copy,
@@ -49,6 +50,8 @@ _WORKLOAD_CONDITIONS = {
     "Disabled": Reason.INSTANCE_TYPE_DISABLED,
 }
 _PHASES = ("Active", "Deprecated", "Disabled")
+# The API requires a replacement of a type that is not Active. No type can have this name.
+UNKNOWN_REPLACEMENT = "(unknown)"
 _VALID = ConditionValue(TRUE, Reason.VALID, "The instance type can be used")
 
 
@@ -117,7 +120,8 @@ def with_size_notice(
     if reason is None:
         return kept
     replacement = used.spec.lifecycle.replacement_instance_type
-    advice = f"; use {replacement} instead" if replacement else ""
+    is_known = replacement not in ("", UNKNOWN_REPLACEMENT)
+    advice = f"; use {replacement} instead" if is_known else ""
     message = f"Instance type {used.metadata.name} is {phase.lower()}{advice}"
     verdict = ConditionValue(TRUE, reason, message)
     return set_conditions(kept, {reason: verdict}, generation=generation, now=now)
@@ -144,18 +148,29 @@ def plan_copy(plane: PlaneName, original: InstanceType, copy: InstanceType | Non
 
 
 def plan_removal(plane: PlaneName, copy: InstanceType | None) -> list[Action]:
-    """Plan the deletion of a copy without an original."""
-    if plane_role(plane) == "cell":
+    """Plan the next step of the removal of a copy without an original.
+
+    A copy that missed phases of its original is Disabled first, one phase at a time. If it has no
+    replacement yet, it gets ``UNKNOWN_REPLACEMENT``, because the original cannot be read any more.
+    """
+    if copy is None or plane_role(plane) == "cell":
         return []
-    return plan_copy_deletion(plane, INSTANCE_TYPE, copy, "the original is deleted")
+    current = copy.spec.lifecycle
+    if current.phase == "Disabled" or copy.is_terminating:
+        return plan_copy_deletion(plane, INSTANCE_TYPE, copy, "the original is deleted")
+    replacement = current.replacement_instance_type or UNKNOWN_REPLACEMENT
+    disabled = InstanceTypeLifecycle(phase="Disabled", replacement_instance_type=replacement)
+    spec = msgspec.structs.replace(copy.spec, lifecycle=_next_lifecycle(disabled, current))
+    desired = msgspec.structs.replace(copy, spec=spec)
+    return plan_object(plane, INSTANCE_TYPE, desired, copy, "the original is deleted")
 
 
 def _next_lifecycle(
-    wanted: InstanceTypeLifecycle, current: InstanceTypeLifecycle | None
+    desired: InstanceTypeLifecycle, current: InstanceTypeLifecycle | None
 ) -> InstanceTypeLifecycle:
-    """Return the next step from the current lifecycle to the wanted one; never a step back."""
+    """Return the next step from the current lifecycle to the desired one; never a step back."""
     if current is None:
         return InstanceTypeLifecycle()
-    goal, index = _PHASES.index(wanted.phase), _PHASES.index(current.phase)
+    goal, index = _PHASES.index(desired.phase), _PHASES.index(current.phase)
     phase = _PHASES[index + 1] if goal > index else _PHASES[index]
-    return msgspec.structs.replace(wanted, phase=phase)
+    return msgspec.structs.replace(desired, phase=phase)
