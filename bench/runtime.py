@@ -109,10 +109,10 @@ async def _reconciled(act: Act, client: Client, keys: list[Key]) -> float:
     left, finished = [OBJECTS], asyncio.Event()
 
     async def reconcile(engaged: Engaged, key: Key) -> Outcome:
-        view = engaged(key.plane)
-        assert view is not None
-        assert view.read(CONFIG_MAP).get(key.ref) is not None
-        await act(view, key)  # as controllers do: the next read waits for this write
+        cached_client = engaged(key.plane)
+        assert cached_client is not None
+        assert cached_client.read(CONFIG_MAP).get(key.ref) is not None
+        await act(cached_client, key)  # as controllers do: the next read waits for this write
         left[0] -= 1
         if not left[0]:
             finished.set()

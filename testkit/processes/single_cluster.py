@@ -57,8 +57,8 @@ class SingleCluster:
         self.kubectl("apply", "-f", "-", stdin=json.dumps(workload(image, replicas)))
 
     def items(self, kinds: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.kubectl.json("get", kinds)["items"]
-        return found
+        items: list[dict[str, Any]] = self.kubectl.json("get", kinds)["items"]
+        return items
 
     def images(self) -> list[str]:
         """Return the images of the running machines."""
@@ -69,16 +69,16 @@ class SingleCluster:
         ]
 
     def status(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.kubectl.json("get", "workload", "web").get("status", {})
-        return found
+        status: dict[str, Any] = self.kubectl.json("get", "workload", "web").get("status", {})
+        return status
 
     def wait_until_running(self, image: str, replicas: int) -> None:
-        def holds() -> bool:
+        def has_rolled_out() -> bool:
             status = self.status()
             counts = (status.get("readyReplicas"), status.get("updatedReplicas"))
             return self.images() == [image] * replicas and counts == (replicas, replicas)
 
-        eventually(holds, f"{replicas} of {image} run", within_s=TIMEOUT_S)
+        eventually(has_rolled_out, f"{replicas} of {image} run", within_s=TIMEOUT_S)
 
     def wait_for_status(self, *words: str) -> None:
         eventually(

@@ -12,7 +12,7 @@ from datum_compute.api.compute.instance import RuntimeResources
 from datum_compute.api.kinds import INSTANCE_TYPE, NAMESPACE
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import cell_plane, encode_cluster_label, project_plane
-from datum_compute.controllers.instance_quota import from_claim, observe_claim_location, size_on
+from datum_compute.controllers.instance_quota import map_claim, observe_claim_location, size_on
 from datum_compute.planning.quota.claims import ClaimLocation, InstanceSize, new_claim
 from datum_compute.runtime.controller import Key
 from datum_compute.runtime.informer import ObjectChange
@@ -68,7 +68,7 @@ def test_the_size_of_an_instance_is_that_of_its_type_on_its_plane() -> None:
 def test_a_claim_maps_to_its_instance_and_a_claim_of_a_workload_to_none() -> None:
     claim = new_claim(LOCATION, an_instance(0), None)
     unused: Any = None
-    (key,) = from_claim(unused, ObjectChange(None, claim))
+    (key,) = map_claim(unused, ObjectChange(None, claim))
     assert key == Key(CELL, Ref("default", "web-dfw-0"))
     other = replace(claim, metadata=replace(claim.metadata, name="workload-web", labels={}))
-    assert list(from_claim(unused, ObjectChange(None, other))) == []
+    assert list(map_claim(unused, ObjectChange(None, other))) == []

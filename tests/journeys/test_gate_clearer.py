@@ -31,21 +31,21 @@ GATE, CONDITION = "Quota", "QuotaGranted"
 
 def decide(context: Context, key: Key, instance: Instance) -> Decision | None:
     """A real gate would keep the pure part in planning/."""
-    view = context.planes.require(key.plane)
-    if view.read(CONFIG_MAP).get(Ref(instance.metadata.namespace, "grant")) is not None:
+    client = context.planes.require(key.plane)
+    if client.read(CONFIG_MAP).get(Ref(instance.metadata.namespace, "grant")) is not None:
         return Decision(GATE, CONDITION, ConditionValue(TRUE, "QuotaAvailable", "granted"))
     return Decision(
         GATE, CONDITION, ConditionValue(FALSE, "QuotaExceeded", "11 of 10"), recheck_s=15
     )
 
 
-def from_grant(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    found = view.cached(INSTANCE).in_namespace(change.latest.metadata.namespace)
-    return [Key(view.plane, ref_of(instance)) for instance in found]
+def map_config_map(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    found = client.cached(INSTANCE).in_namespace(change.latest.metadata.namespace)
+    return [Key(client.plane, ref_of(instance)) for instance in found]
 
 
 ORIGINAL = instance_controller.CONTROLLER
-WATCHING = replace(ORIGINAL, edges=(*ORIGINAL.edges, watches(CONFIG_MAP, from_grant)))
+WATCHING = replace(ORIGINAL, edges=(*ORIGINAL.edges, watches(CONFIG_MAP, map_config_map)))
 CONTROLLERS = tuple(
     WATCHING if controller is instance_controller.CONTROLLER else controller
     for controller in EVERYTHING

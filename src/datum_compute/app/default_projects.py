@@ -37,7 +37,7 @@ from datum_compute.api.quota import SERVICE_NAME
 from datum_compute.api.resourcemanager import Organization, Project, ProjectOwner, ProjectSpec
 from datum_compute.api.services import ServiceEntitlement, ServiceEntitlementSpec, consumer_name
 from datum_compute.client.client import Client
-from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.effects import apply_plan
 from datum_compute.planes.lifecycle import PlaneLifecycle
 from datum_compute.planes.planes import Planes
 from datum_compute.planning.plan import Plan, Wait
@@ -120,7 +120,7 @@ class DefaultProjects:
         has_acted = False
         for plan in await planner(self._client(PLATFORM), self._client(plane), plane, self._now):
             has_acted = has_acted or any(not isinstance(a, Wait) for a in plan.actions)
-            await carry_out(self._planes, plan)
+            await apply_plan(self._planes, plan)
         return has_acted
 
 

@@ -43,13 +43,13 @@ class AddressAllocator:
         self._cells: dict[PlaneName, _CellAddresses] = {}
 
     def allocate(
-        self, view: CachedClient, attachment: NetworkAttachment, instance: Instance
+        self, client: CachedClient, attachment: NetworkAttachment, instance: Instance
     ) -> list[str] | None:
         """Return an address of each prefix; None if a prefix has no free address.
 
         Repeated calls for an instance return the same addresses.
         """
-        cell = self._cell_addresses(view)
+        cell = self._cell_addresses(client)
         owner = AddressOwner(ref_of(instance), instance.metadata.uid)
         allocated: list[str] = []
         for attached in attachment.prefixes:
@@ -64,15 +64,15 @@ class AddressAllocator:
         cell.owners.update(dict.fromkeys(allocated, owner))
         return allocated
 
-    def _cell_addresses(self, view: CachedClient) -> _CellAddresses:
-        cell = self._cells.get(view.plane)
-        if cell is None or cell.client is not view:
-            cell = self._cells[view.plane] = _CellAddresses(view)
-            for instance in view.read(INSTANCE).all():
+    def _cell_addresses(self, client: CachedClient) -> _CellAddresses:
+        cell = self._cells.get(client.plane)
+        if cell is None or cell.client is not client:
+            cell = self._cells[client.plane] = _CellAddresses(client)
+            for instance in client.read(INSTANCE).all():
                 owner = AddressOwner(ref_of(instance), instance.metadata.uid)
                 for address in addresses_of(instance.status.network_interfaces):
                     cell.owners[address] = owner
-            for server in view.read(SERVER).all():
+            for server in client.read(SERVER).all():
                 for address in addresses_of(server.spec.interfaces):
                     cell.owners.setdefault(address, AddressOwner(ref_of(server), ""))
         return cell

@@ -1,4 +1,4 @@
-"""Carry out plans and record events about them."""
+"""Apply plans: write their actions and record events about them."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ DELETE_BATCH = 50
 T = TypeVar("T", bound=ApiObject)
 
 
-async def carry_out(planes: Planes, plan: Plan) -> Done | Requeue:
-    """Carry out the actions of a plan in order, and return when to reconcile again.
+async def apply_plan(planes: Planes, plan: Plan) -> Done | Requeue:
+    """Apply the actions of a plan in order, and return when to reconcile again.
 
     The first error is raised and ends the plan; the next reconcile makes a new one. Adjacent
     creates, deletes or status patches of one kind do not depend on each other and run concurrently.
     """
     active = [a for a in plan.actions if not isinstance(a, Wait) and not is_deferred(a)]
     if len(active) == 1:  # nearly all plans have one action
-        await _carry_out_and_record(planes, active[0])
+        await _apply_and_record(planes, active[0])
     else:
         for _, actions in groupby(active, key=_group):
             await _run_in_batches(
-                [partial(_carry_out_and_record, planes, action) for action in actions]
+                [partial(_apply_and_record, planes, action) for action in actions]
             )
     return Done() if plan.requeue_after_s is None else Requeue(plan.requeue_after_s)
 
@@ -74,11 +74,11 @@ async def for_each_plane(
         raise first_error
 
 
-async def delete_objects(view: CachedClient, objects: Sequence[StoredObject]) -> None:
+async def delete_objects(client: CachedClient, objects: Sequence[StoredObject]) -> None:
     """Delete objects of any kind, a batch at a time, so that deletes share commits."""
     for start in range(0, len(objects), DELETE_BATCH):
         batch = objects[start : start + DELETE_BATCH]
-        await asyncio.gather(*(view.delete(h.kind, h.ref, uid=h.uid) for h in batch))
+        await asyncio.gather(*(client.delete(h.kind, h.ref, uid=h.uid) for h in batch))
 
 
 def _group(action: Action) -> tuple[object, ...]:
@@ -100,24 +100,24 @@ async def _run_in_batches(calls: Sequence[Callable[[], Awaitable[None]]]) -> Non
                 raise result
 
 
-async def _carry_out_and_record(planes: Planes, action: Action) -> None:
+async def _apply_and_record(planes: Planes, action: Action) -> None:
     if isinstance(action, Wait) or not has_events(action.plane, action.kind):
-        await _carry_out(planes, action)
+        await _apply_action(planes, action)
         return
-    observed = _observed(planes, action)
-    created = await _carry_out(planes, action)
+    observed = _cached_object(planes, action)
+    created = await _apply_action(planes, action)
     for event in user_events(action, created or observed):
         planes.record_event(event)
 
 
-async def _carry_out(planes: Planes, action: Action) -> ApiObject | None:
-    """Carry out one action. Return the created object if it was created with its status."""
+async def _apply_action(planes: Planes, action: Action) -> ApiObject | None:
+    """Apply one action. Return the created object if it was created with its status."""
     match action:
         case Wait():
             pass
         case Create(plane, kind, obj, with_status=True):
-            view, prepared = planes.require(plane), _drop_unmanaged_finalizers(planes, obj)
-            created: ApiObject = await view.create_with_status(kind, prepared)
+            client, prepared = planes.require(plane), _drop_unmanaged_finalizers(planes, obj)
+            created: ApiObject = await client.create_with_status(kind, prepared)
             return created
         case Create(plane, kind, obj):
             await planes.require(plane).create(kind, _drop_unmanaged_finalizers(planes, obj))
@@ -143,14 +143,14 @@ def _drop_unmanaged_finalizers(planes: Planes, obj: T) -> T:
     return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(metadata, finalizers=kept))
 
 
-def _observed(planes: Planes, action: Action) -> ApiObject | None:
+def _cached_object(planes: Planes, action: Action) -> ApiObject | None:
     """Return the cached object before the action; None if the action creates it."""
     if isinstance(action, Wait | Create):
         return None
-    view = planes.get(action.plane)
-    if view is None or view.informer(action.kind) is None:
+    client = planes.get(action.plane)
+    if client is None or client.informer(action.kind) is None:
         return None
-    observed: ApiObject | None = view.cached(action.kind).get(action.ref)
+    observed: ApiObject | None = client.cached(action.kind).get(action.ref)
     return observed
 
 

@@ -34,7 +34,7 @@ from datum_compute.api.meta.codec import to_json
 from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.api.quota import GRANTED, ResourceClaim
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.instance_quota import from_claim, observe_claim_location, size_on
+from datum_compute.controllers.instance_quota import map_claim, observe_claim_location, size_on
 from datum_compute.controllers.referenced_data import (
     observe_sources,
     source_edges,
@@ -112,16 +112,16 @@ async def confirm_grant(context: Context, key: Key, instance: Instance) -> None:
     retried.
     """
     location = observe_claim_location(context, key)
-    view = context.planes.get(location.plane) if location is not None else None
-    if location is None or view is None:
+    client = context.planes.get(location.plane) if location is not None else None
+    if location is None or client is None:
         return
     ref = claim_ref(location, instance.metadata.name)
-    cached = view.cached(CLAIM).get(ref)
+    cached = client.cached(CLAIM).get(ref)
     if cached is not None and is_recent_grant(cached, context.unix_s()):
         return
     try:
         async with asyncio.timeout(CONFIRM_TIMEOUT_S):
-            claim = await view.get_uncached(CLAIM, ref)
+            claim = await client.get_uncached(CLAIM, ref)
     except (Unreachable, TimeoutError):
         return
     except ApiError as error:
@@ -129,13 +129,13 @@ async def confirm_grant(context: Context, key: Key, instance: Instance) -> None:
             return
         raise
     if claim is None or not is_granted(claim) or not is_for(claim, location, instance):
-        await view.declare(CLAIM).refresh()
+        await client.declare(CLAIM).refresh()
         raise NotSynced(f"{location.plane}: the claim of {key.ref} is gone, and the cache is stale")
 
 
 def _is_readable(context: Context, location: ClaimLocation) -> bool:
-    view = context.planes.get(location.plane)
-    return view is not None and view.declare(CLAIM).synced
+    client = context.planes.get(location.plane)
+    return client is not None and client.declare(CLAIM).synced
 
 
 def _is_recorded(context: Context, key: Key, instance: Instance, size: InstanceSize | None) -> bool:
@@ -158,28 +158,31 @@ def find_claim(
     """
     if location is None:
         return None
-    view, ref = context.planes.require(location.plane), claim_ref(location, instance.metadata.name)
+    client, ref = (
+        context.planes.require(location.plane),
+        claim_ref(location, instance.metadata.name),
+    )
     try:
-        claim = view.read(CLAIM).get(ref)
+        claim = client.read(CLAIM).get(ref)
     except NotSynced:
-        claim = view.cached(CLAIM).get(ref)
+        claim = client.cached(CLAIM).get(ref)
         if claim is None or claim.is_terminating or not is_granted(claim):
             raise
     released_uid = context.state.claims_being_released.get(Key(location.plane, ref))
     return None if claim is not None and claim.metadata.uid == released_uid else claim
 
 
-def from_decided_claim(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_decided_claim(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a claim to its instance, except a new claim that is not decided yet."""
     if change.old is None and change.new is not None:
         granted = find_condition(change.new.status.conditions, GRANTED)
         if granted is None or granted.reason == Reason.PENDING_EVALUATION:
             return ()
-    return from_claim(view, change)
+    return map_claim(client, change)
 
 
 QUOTA_EDGES: tuple[Edge, ...] = (
-    watches(CLAIM, from_decided_claim, on="project"),
+    watches(CLAIM, map_decided_claim, on="project"),
     reads(NAMESPACE),
     reads(DEPLOYMENT),
     reads(INSTANCE_TYPE),
@@ -193,13 +196,13 @@ RECHECK_S = 30.0
 def decide_network(context: Context, key: Key, instance: Instance) -> Decision | None:
     if NETWORK not in gate_names(instance) or instance.is_terminating:
         return None
-    view = context.planes.require(key.plane)
+    client = context.planes.require(key.plane)
     owner = instance.metadata.labels.get(labels.DEPLOYMENT_NAME, "")
-    deployment = view.read(DEPLOYMENT).get(Ref(key.ref.namespace, owner))
+    deployment = client.read(DEPLOYMENT).get(Ref(key.ref.namespace, owner))
     attachment = deployment.spec.network_attachment if deployment is not None else None
     interfaces, status_fields = instance.status.network_interfaces, {}
     if not interfaces and attachment is not None and attachment.prefixes:
-        addresses = context.state.addresses.allocate(view, attachment, instance)
+        addresses = context.state.addresses.allocate(client, attachment, instance)
         if addresses is not None:
             interfaces = [interface_of(instance, attachment, addresses)]
             status_fields = {"networkInterfaces": to_json(interfaces)}
@@ -209,21 +212,21 @@ def decide_network(context: Context, key: Key, instance: Instance) -> Decision |
     return Decision(NETWORK, NETWORK_READY, value, recheck_s, status_fields, spec_fields)
 
 
-def from_network_attachment(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_network_attachment(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a new attachment to the instances that wait for it."""
     old, new = change.old, change.new
     if new is None:
         return
     if old is not None and old.spec.network_attachment == new.spec.network_attachment:
         return
-    for instance in view.cached(INSTANCE).with_label(labels.DEPLOYMENT_NAME, new.metadata.name):
+    for instance in client.cached(INSTANCE).with_label(labels.DEPLOYMENT_NAME, new.metadata.name):
         waits = NETWORK in gate_names(instance)
         if waits and instance.metadata.namespace == new.metadata.namespace:
-            yield Key(view.plane, ref_of(instance))
+            yield Key(client.plane, ref_of(instance))
 
 
 NETWORK_EDGES: tuple[Edge, ...] = (
-    watches(DEPLOYMENT, from_network_attachment),
+    watches(DEPLOYMENT, map_network_attachment),
     reads(SERVER),
 )
 
@@ -231,23 +234,23 @@ NETWORK_EDGES: tuple[Edge, ...] = (
 def decide_data(context: Context, key: Key, instance: Instance) -> Decision | None:
     if REFERENCED_DATA not in gate_names(instance) or instance.is_terminating:
         return None
-    view = context.planes.require(key.plane)
-    unread = unreadable_kinds(view, references_of(instance.spec))
+    client = context.planes.require(key.plane)
+    unread = unreadable_kinds(client, references_of(instance.spec))
     if unread and instance_age_s(instance, context.unix_s()) >= FIRST_SYNC_S:
         message = f"The platform cannot read {' and '.join(unread)} on this plane"
         value = ConditionValue(FALSE, Reason.SOURCE_UNAUTHORIZED, message)
     else:
-        value = _data_value(view, instance)
+        value = _data_value(client, instance)
     recheck_s = None if value.status == TRUE else RECHECK_S
     return Decision(REFERENCED_DATA, REFERENCED_DATA_READY, value, recheck_s)
 
 
-def _data_value(view: CachedClient, instance: Instance) -> ConditionValue:
+def _data_value(client: CachedClient, instance: Instance) -> ConditionValue:
     namespace, wanted = instance.metadata.namespace, references_of(instance.spec)
     owner = Ref(namespace, instance.metadata.labels.get(labels.DEPLOYMENT_NAME, ""))
-    deployment = view.read(DEPLOYMENT).get(owner)
+    deployment = client.read(DEPLOYMENT).get(owner)
     template = instance.spec.controller.template_hash
-    observed = observe_sources(view, namespace, wanted)
+    observed = observe_sources(client, namespace, wanted)
     return data_ready_condition(deployment, template, wanted, observed)
 
 
@@ -256,22 +259,22 @@ def index_sources(instance: Instance) -> Iterable[str]:
         yield from source_index_values(instance.metadata.namespace, references_of(instance.spec))
 
 
-def from_propagated_data(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_propagated_data(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a deployment whose resolved sources changed to the instances that wait for them."""
     new = change.new
     if new is None or (
         change.old is not None and propagated_annotations(change.old) == propagated_annotations(new)
     ):
         return
-    for instance in view.cached(INSTANCE).with_label(labels.DEPLOYMENT_NAME, new.metadata.name):
+    for instance in client.cached(INSTANCE).with_label(labels.DEPLOYMENT_NAME, new.metadata.name):
         waits = REFERENCED_DATA in gate_names(instance)
         if waits and instance.metadata.namespace == new.metadata.namespace:
-            yield Key(view.plane, ref_of(instance))
+            yield Key(client.plane, ref_of(instance))
 
 
 WAITING_FOR_DATA = Index(INSTANCE, "waits-for-data", index_sources)
 
 DATA_EDGES: tuple[Edge, ...] = (
     *source_edges(WAITING_FOR_DATA),
-    watches(DEPLOYMENT, from_propagated_data),
+    watches(DEPLOYMENT, map_propagated_data),
 )

@@ -37,7 +37,7 @@ def size_on(context: Context, key: Key, instance: Instance) -> InstanceSize | No
     return size_of(instance.spec.runtime, lambda name: types.get(Ref("", name)))
 
 
-def from_claim(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_claim(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a claim to its instance. Claims of other consumers map to none."""
     found = claimed_instance(change.latest)
     if found is not None:

@@ -71,7 +71,7 @@ USER_EDGES: tuple[Edge, ...] = (
 def map_to_holder(kind: KindInfo[Any]) -> MapFunction:
     """Return a function that maps an allocation to its holder, if the holder is of this kind."""
 
-    def to_keys(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    def to_keys(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         spec = change.latest.spec
         if spec.holder.kind == kind.kind:
             yield Key(project_plane(spec.project), Ref(spec.holder.namespace, spec.holder.name))

@@ -20,25 +20,25 @@ KINDS: dict[str, KindInfo[Any]] = {kind.kind: kind for kind in (CONFIG_MAP, SECR
 
 
 def observe_sources(
-    view: CachedClient, namespace: str, wanted: Sequence[Reference]
+    client: CachedClient, namespace: str, wanted: Sequence[Reference]
 ) -> ObservedSources:
     held: dict[Source, SourceObject] = {}
     for source in sources(wanted):
-        found = view.read(KINDS[source.kind]).get(Ref(namespace, source.name))
+        found = client.read(KINDS[source.kind]).get(Ref(namespace, source.name))
         if found is not None:
             held[source] = found
     return ObservedSources(held)
 
 
 async def read_sources(
-    view: CachedClient, namespace: str, wanted: Sequence[Reference]
+    client: CachedClient, namespace: str, wanted: Sequence[Reference]
 ) -> ObservedSources:
     """Read the sources live, not from the cache."""
     held: dict[Source, SourceObject] = {}
     denied: set[Source] = set()
     for source in sources(wanted):
         try:
-            found = await view.get_uncached(KINDS[source.kind], Ref(namespace, source.name))
+            found = await client.get_uncached(KINDS[source.kind], Ref(namespace, source.name))
         except Forbidden:
             denied.add(source)
             continue
@@ -47,10 +47,10 @@ async def read_sources(
     return ObservedSources(held, frozenset(denied))
 
 
-def unreadable_kinds(view: CachedClient, wanted: Sequence[Reference]) -> list[str]:
+def unreadable_kinds(client: CachedClient, wanted: Sequence[Reference]) -> list[str]:
     """Return the referenced kinds that are not synced, for example because of missing access."""
     kinds = [KINDS[name] for name in sorted({reference.kind for reference in wanted})]
-    return [kind.plural for kind in kinds if not view.declare(kind).synced]
+    return [kind.plural for kind in kinds if not client.declare(kind).synced]
 
 
 def source_index_values(namespace: str, wanted: Sequence[Reference]) -> Iterable[str]:
@@ -60,15 +60,15 @@ def source_index_values(namespace: str, wanted: Sequence[Reference]) -> Iterable
 
 def source_edges(index: Index[Any]) -> tuple[Edge, ...]:
     """Return edges that map a changed source to the objects that refer to it, by the index."""
-    return tuple(watches(kind, _from_source(kind, index)) for kind in KINDS.values())
+    return tuple(watches(kind, _map_source(kind, index)) for kind in KINDS.values())
 
 
-def _from_source(kind: KindInfo[Any], index: Index[Any]) -> MapFunction:
-    def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def _map_source(kind: KindInfo[Any], index: Index[Any]) -> MapFunction:
+    def to_keys(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         metadata = change.latest.metadata
         value = f"{metadata.namespace}/{kind.kind}/{metadata.name}"
-        for found in view.cached(index.kind).indexed(index.name, value):
-            yield Key(view.plane, ref_of(found))
+        for found in client.cached(index.kind).indexed(index.name, value):
+            yield Key(client.plane, ref_of(found))
 
     return to_keys
 

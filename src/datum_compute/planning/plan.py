@@ -16,7 +16,7 @@ class Create:
     """Create an object.
 
     With ``with_status`` its status is written too, if the plane supports that; otherwise a later
-    reconcile writes it. A deferred action is planned but not carried out now.
+    reconcile writes it. A deferred action is planned but not applied now.
     """
 
     plane: PlaneName
@@ -123,7 +123,7 @@ class Plan:
 
 
 def is_deferred(action: Action) -> bool:
-    """Return True if the action is planned but not carried out now."""
+    """Return True if the action is planned but not applied now."""
     return isinstance(action, Create | Delete | Wait) and action.deferred
 
 

@@ -15,7 +15,7 @@ from datum_compute.api.conditions import TRUE, ConditionValue, Reason
 from datum_compute.api.kinds import INSTANCE, SERVER
 from datum_compute.api.meta.objects import ref_of
 from datum_compute.api.planes import HUB
-from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.effects import apply_plan
 from datum_compute.controllers.gates import confirm_grant
 from datum_compute.controllers.workload import machine
 from datum_compute.drivers.driver import NOT_OBSERVED, MachineState
@@ -144,7 +144,7 @@ def _server_released_before_its_machine() -> Iterator[None]:
                 return await original(context, key)
             await context.drivers[key.plane].remove(machine_id_of(server))
             release = drop_finalizer(key.plane, SERVER, server, labels.DRIVER_FINALIZER)
-            return await carry_out(context.planes, Plan(tuple(release)))
+            return await apply_plan(context.planes, Plan(tuple(release)))
 
         return reconcile
 
@@ -223,10 +223,10 @@ def _gate_removed_before_its_grant() -> Iterator[None]:
     """An existing claim counts as granted, and no live read confirms it."""
 
     def make(original: Any) -> Any:
-        def verdict(home: Any, instance: Any, claim: Any, size: Any) -> ConditionValue:
-            if home is not None and claim is not None:
+        def verdict(location: Any, instance: Any, claim: Any, size: Any) -> ConditionValue:
+            if location is not None and claim is not None:
                 return ConditionValue(TRUE, Reason.QUOTA_AVAILABLE, "Quota is granted")
-            return original(home, instance, claim, size)  # type: ignore[no-any-return]
+            return original(location, instance, claim, size)  # type: ignore[no-any-return]
 
         return verdict
 

@@ -387,11 +387,11 @@ def _emptied_with_news(random: Random, scenario: Scenario) -> Scenario:
     at_s, city = round(random.uniform(3, 15), 2), (cell.upper(),)
     create = CreateWorkload(0.0, project, _NAME, "db:1", 1, city)
     change = ChangeImage(round(at_s + random.uniform(5, 15), 2), project, _NAME, "db:2")
-    home = FleetingNamespace(
+    fleeting_namespace = FleetingNamespace(
         round(at_s - random.uniform(0, 0.1), 2), project, "fleeting-0", city, 20.0
     )
     emptied_planes = f.EmptyHost(at_s, host_of_cell(scenario.layout, cell))
-    return with_steps(scenario, (create, home, change), (emptied_planes,))
+    return with_steps(scenario, (create, fleeting_namespace, change), (emptied_planes,))
 
 
 def _restart(random: Random, scenario: Scenario, cell: str, at_s: float) -> f.Fault:

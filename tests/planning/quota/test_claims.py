@@ -48,10 +48,10 @@ from datum_compute.api.planes import cell_plane, project_plane
 from datum_compute.api.quota import ResourceClaim, ResourceClaimStatus
 from datum_compute.planning.plan import Create, Delete, PatchStatus, Plan, Wait
 from datum_compute.planning.quota.claims import (
-    FORBIDDEN_S,
+    FORBIDDEN_RETRY_S,
     GRANTED_BY_RECORD,
     RECENT_GRANT_S,
-    REFUSED_S,
+    REFUSED_RETRY_S,
     ClaimLocation,
     InstanceSize,
     ObservedQuota,
@@ -344,8 +344,8 @@ def test_an_instance_needs_a_claim_while_it_waits_and_while_it_has_quota(
 @pytest.mark.parametrize(
     ("error", "reason", "retry_s"),
     [
-        (NotFound("no namespace"), "QuotaNamespaceNotFound", REFUSED_S),
-        (Forbidden("no"), "QuotaMisconfigured", FORBIDDEN_S),
+        (NotFound("no namespace"), "QuotaNamespaceNotFound", REFUSED_RETRY_S),
+        (Forbidden("no"), "QuotaMisconfigured", FORBIDDEN_RETRY_S),
         (AlreadyExists("taken"), "QuotaMisconfigured", 1.0),
     ],
 )

@@ -29,13 +29,13 @@ def cities(ctx: click.Context, output_format: str, no_headers: bool) -> None:
     """
 
     async def body(session: Session) -> None:
-        rows = (await session.client.list(LOCATION_BINDING)).items
-        if not rows:
+        bindings = (await session.client.list(LOCATION_BINDING)).items
+        if not bindings:
             session.output.note(
                 f"No cities are available to {session.target_name} yet. "
                 "Ask an operator to add a LocationBinding."
             )
-        rows = sorted(rows, key=city_of)
+        rows = sorted(bindings, key=city_of)
         print_listing(session.output, LISTING, rows, output_format, headers=not no_headers)
 
     run_in_session(ctx, body)
@@ -65,7 +65,7 @@ def _message(binding: LocationBinding) -> str:
     return condition.message if condition else ""
 
 
-def _problem(binding: LocationBinding) -> str:
+def _problem_message(binding: LocationBinding) -> str:
     condition = _available_condition(binding)
     return "-" if condition is None or condition.status == TRUE else condition.message or "-"
 
@@ -87,8 +87,8 @@ LISTING: Listing[LocationBinding] = Listing(
     columns=(
         ListColumn("CITY", city_of),
         ListColumn("STATUS", _status),
-        ListColumn("MESSAGE", _problem),
-        ListColumn("LOCATION", lambda b: b.spec.location_ref.name, wide=True),
+        ListColumn("MESSAGE", _problem_message),
+        ListColumn("LOCATION", lambda binding: binding.spec.location_ref.name, wide=True),
     ),
     document=_document,
     name=city_of,

@@ -15,7 +15,7 @@ from datum_compute.api.kinds import DEFINITION
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import ROLES
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.effects import carry_out, delete_objects
+from datum_compute.controllers.effects import apply_plan, delete_objects
 from datum_compute.planning.cluster.definitions import (
     is_cleaning_up,
     plan_definition,
@@ -26,20 +26,20 @@ from datum_compute.runtime.controller import Controller, Done, Key, Outcome
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view, holdings = context.planes.require(key.plane), context.holdings(key.plane)
+    client, holdings = context.planes.require(key.plane), context.holdings(key.plane)
     definition = holdings.find(DEFINITION.storage, key.ref)
     if definition is None:
         return Done()
     if not is_cleaning_up(definition):
-        return await carry_out(context.planes, plan_definition(key.plane, definition, ()))
+        return await apply_plan(context.planes, plan_definition(key.plane, definition, ()))
     objects = holdings.of_resource(key.ref.name)
-    await delete_objects(view, select_objects_to_delete(objects))
+    await delete_objects(client, select_objects_to_delete(objects))
     remaining = holdings.of_resource(key.ref.name)
-    return await carry_out(context.planes, plan_definition(key.plane, definition, remaining))
+    return await apply_plan(context.planes, plan_definition(key.plane, definition, remaining))
 
 
-async def external_keys(context: Context, view: CachedClient) -> AsyncIterator[Key]:
-    holdings = context.holdings(view.plane)
+async def external_keys(context: Context, client: CachedClient) -> AsyncIterator[Key]:
+    holdings = context.holdings(client.plane)
     with closing(
         holdings.changes(ChangeFilter(resources=(DEFINITION.storage,), gone=True))
     ) as changes:
@@ -48,11 +48,11 @@ async def external_keys(context: Context, view: CachedClient) -> AsyncIterator[K
                 # A deleted definition releases names for which others may wait.
                 others = holdings.of_resource(DEFINITION.storage) if change.gone else ()
                 for ref in (change.ref, *(held.ref for held in others)):
-                    yield Key(view.plane, ref)
+                    yield Key(client.plane, ref)
             elif change.gone:
                 definition = holdings.find(DEFINITION.storage, Ref("", change.resource))
                 if definition is not None and definition.terminating:
-                    yield Key(view.plane, definition.ref)
+                    yield Key(client.plane, definition.ref)
 
 
 CONTROLLERS = tuple(

@@ -7,7 +7,7 @@ The rules are in planning/cluster/garbage_collector.py.
 - The server itself removes owner references and finalizers. A role that allows a controller to
   patch objects of every kind would also allow it to change roles.
 - An object that the plane refuses to delete (the namespace ``default``) stays. The refusal is
-  logged, and the deletion is retried every `REFUSED_S`.
+  logged, and the deletion is retried every `REFUSED_RETRY_S`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Req
 from datum_compute.runtime.event_recorder import EventRequest
 
 INVALID_NAMESPACE = "OwnerRefInvalidNamespace"
-REFUSED_S = 600.0
+REFUSED_RETRY_S = 600.0
 # Permanent errors: an immediate retry would get the same response.
 _REFUSALS = (BadRequest, Forbidden, Invalid, MethodNotAllowed)
 
@@ -51,35 +51,35 @@ _log = logging.getLogger(__name__)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view, holdings = context.planes.require(key.plane), context.holdings(key.plane)
+    client, holdings = context.planes.require(key.plane), context.holdings(key.plane)
     held = holdings.find(key.resource, key.ref)
     if held is None:
         return Done()
     try:
-        await _collect_garbage(context, view, holdings, held)
+        await _collect_garbage(context, client, holdings, held)
     except _REFUSALS as refusal:
-        _log.warning("garbage %s: %s; again in %.0f s", key, refusal, REFUSED_S)
-        return Requeue(REFUSED_S)
+        _log.warning("garbage %s: %s; again in %.0f s", key, refusal, REFUSED_RETRY_S)
+        return Requeue(REFUSED_RETRY_S)
     return Done()
 
 
 async def _collect_garbage(
-    context: Context, view: CachedClient, holdings: Holdings, held: StoredObject
+    context: Context, client: CachedClient, holdings: Holdings, held: StoredObject
 ) -> None:
     if not held.terminating:
         owners = observe_owners(holdings, held.ref, held.owners)
         for owner in owners:
             if is_unreachable(held.ref.namespace, owner):
-                context.planes.record_event(_unreachable_owner(view.plane, held, owner.reference))
-        await _apply(view, holdings, _plan_collection(holdings, held, owners))
+                context.planes.record_event(_unreachable_owner(client.plane, held, owner.reference))
+        await _apply(client, holdings, _plan_collection(holdings, held, owners))
     elif ORPHAN_FINALIZER in held.finalizers:
-        await _apply(view, holdings, plan_orphaning(held, holdings.dependents(held.uid)))
+        await _apply(client, holdings, plan_orphaning(held, holdings.dependents(held.uid)))
     elif FOREGROUND_FINALIZER in held.finalizers:
-        await _delete_in_foreground(view, holdings, held)
+        await _delete_in_foreground(client, holdings, held)
 
 
 async def _delete_in_foreground(
-    view: CachedClient, holdings: Holdings, owner: StoredObject
+    client: CachedClient, holdings: Holdings, owner: StoredObject
 ) -> None:
     """Delete the dependents, then release the owner unless a remaining dependent blocks it.
 
@@ -94,9 +94,9 @@ async def _delete_in_foreground(
         if not dependent.terminating:
             # Read the owners again: this dependent may also be owned by one deleted before.
             owners = observe_owners(holdings, dependent.ref, dependent.owners)
-            await _apply(view, holdings, _plan_collection(holdings, dependent, owners))
+            await _apply(client, holdings, _plan_collection(holdings, dependent, owners))
     remaining = [dependent for dependent in dependents if _exists(holdings, dependent)]
-    await _apply(view, holdings, plan_foreground_release(owner, remaining))
+    await _apply(client, holdings, plan_foreground_release(owner, remaining))
 
 
 def observe_owners(
@@ -134,7 +134,9 @@ def _exists(holdings: Holdings, held: StoredObject) -> bool:
     return found is not None and found.uid == held.uid
 
 
-async def _apply(view: CachedClient, holdings: Holdings, actions: Sequence[GarbageAction]) -> None:
+async def _apply(
+    client: CachedClient, holdings: Holdings, actions: Sequence[GarbageAction]
+) -> None:
     for action in actions:
         match action:
             case RemoveOwners(held, uids):
@@ -143,7 +145,7 @@ async def _apply(view: CachedClient, holdings: Holdings, actions: Sequence[Garba
                 await holdings.release(held, finalizer)
             case DeleteDependent(held, policy):
                 with suppress(NotFound):
-                    await view.client.delete(held.kind, held.ref, uid=held.uid, policy=policy)
+                    await client.client.delete(held.kind, held.ref, uid=held.uid, policy=policy)
             case _:
                 assert_never(action)
 
@@ -180,11 +182,11 @@ def affected_keys(holdings: Holdings, plane: PlaneName, change: CommittedChange)
         yield Key(plane, change.ref, change.resource)
 
 
-async def external_keys(context: Context, view: CachedClient) -> AsyncIterator[Key]:
-    holdings = context.holdings(view.plane)
+async def external_keys(context: Context, client: CachedClient) -> AsyncIterator[Key]:
+    holdings = context.holdings(client.plane)
     with closing(holdings.changes(ChangeFilter(gone=True, ownership=True))) as changes:
         async for change in changes:
-            for key in affected_keys(holdings, view.plane, change):
+            for key in affected_keys(holdings, client.plane, change):
                 yield key
 
 

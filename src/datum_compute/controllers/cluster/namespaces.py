@@ -18,7 +18,7 @@ from datum_compute.api.kinds import CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import ROLES
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.effects import carry_out, delete_objects
+from datum_compute.controllers.effects import apply_plan, delete_objects
 from datum_compute.planning.cluster.namespaces import (
     CA_KEY,
     plan_default_objects,
@@ -31,30 +31,30 @@ from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view, holdings = context.planes.require(key.plane), context.holdings(key.plane)
-    namespace = view.read(NAMESPACE).get(key.ref)
+    client, holdings = context.planes.require(key.plane), context.holdings(key.plane)
+    namespace = client.read(NAMESPACE).get(key.ref)
     if namespace is None or not namespace.is_terminating:
         return Done()
     contents = holdings.in_namespace(key.ref.name)
-    await delete_objects(view, select_contents_to_delete(contents))
+    await delete_objects(client, select_contents_to_delete(contents))
     remaining = holdings.in_namespace(key.ref.name)
     plan = plan_namespace_removal(key.plane, namespace, remaining, context.now())
     if isinstance(plan, Plan):
-        return await carry_out(context.planes, plan)
-    await view.client.finalize_namespace(namespace)
+        return await apply_plan(context.planes, plan)
+    await client.client.finalize_namespace(namespace)
     return Done()
 
 
-async def external_keys(context: Context, view: CachedClient) -> AsyncIterator[Key]:
+async def external_keys(context: Context, client: CachedClient) -> AsyncIterator[Key]:
     """Yield the terminating namespace of each deleted object, which may have been its last one."""
-    holdings = context.holdings(view.plane)
+    holdings = context.holdings(client.plane)
     with closing(holdings.changes(ChangeFilter(gone=True))) as changes:
         async for change in changes:
             if change.gone and change.ref.namespace:
                 ref = Ref("", change.ref.namespace)
                 namespace = holdings.find(NAMESPACE.storage, ref)
                 if namespace is not None and namespace.terminating:
-                    yield Key(view.plane, ref)
+                    yield Key(client.plane, ref)
 
 
 NAMESPACE_CONTROLLERS = tuple(
@@ -87,7 +87,7 @@ async def reconcile_contents(context: Context, key: Key) -> Outcome:
         ca_certificates=_read_ca_certificates(holdings, name),
         trusted_certificates=context.authority,
     )
-    return await carry_out(context.planes, plan)
+    return await apply_plan(context.planes, plan)
 
 
 def _read_ca_certificates(holdings: Holdings, namespace: str) -> str | None:
@@ -95,12 +95,12 @@ def _read_ca_certificates(holdings: Holdings, namespace: str) -> str | None:
     return None if config_map is None else str(config_map.get("data", {}).get(CA_KEY, ""))
 
 
-async def changed_contents(context: Context, view: CachedClient) -> AsyncIterator[Key]:
+async def changed_contents(context: Context, client: CachedClient) -> AsyncIterator[Key]:
     """Yield the namespace of each default object that changed, so that edits are reverted."""
-    with closing(context.holdings(view.plane).changes(_CHANGES)) as changes:
+    with closing(context.holdings(client.plane).changes(_CHANGES)) as changes:
         async for change in changes:
             if (change.resource, change.ref.name) in NAMESPACE_DEFAULT_OBJECTS:
-                yield Key(view.plane, Ref("", change.ref.namespace))
+                yield Key(client.plane, Ref("", change.ref.namespace))
 
 
 CONTENT_CONTROLLERS = tuple(

@@ -15,7 +15,7 @@ from datum_compute.api.kinds import BINDING, CLUSTER, DEPLOYMENT, NAMESPACE, WOR
 from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.api.planes import execution_namespace, federation_namespace, work_names
 from datum_compute.controllers.context import FEDERATED, Context
-from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.effects import apply_plan
 from datum_compute.planes.planes import upstream_key
 from datum_compute.planning.federation.cells import unschedulable_reason
 from datum_compute.planning.federation.deployment import (
@@ -46,11 +46,11 @@ from datum_compute.runtime.predicates import any_of, spec_or_metadata_changed, v
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view, hub = context.planes.require(key.plane), context.planes.hub
-    deployment = view.read(DEPLOYMENT).get(key.ref)
+    client, hub = context.planes.require(key.plane), context.planes.hub
+    deployment = client.read(DEPLOYMENT).get(key.ref)
     if deployment is None:
-        return await _remove_orphan(context, view, key)
-    namespace = view.read(NAMESPACE).get(Ref("", key.ref.namespace))
+        return await _remove_orphan(context, client, key)
+    namespace = client.read(NAMESPACE).get(Ref("", key.ref.namespace))
     target = Ref(hub_namespace_of(deployment, namespace), key.ref.name)
     binding = hub.read(BINDING).get(Ref(target.namespace, binding_name(DEPLOYMENT, target.name)))
     state = HubState(
@@ -67,22 +67,22 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         placement_error=unschedulable_reason(_cells_of(hub, deployment.spec.city_code)),
     )
     plan = plan_federation(key.plane, deployment, namespace, state, context.now())
-    return await carry_out(context.planes, plan)
+    return await apply_plan(context.planes, plan)
 
 
-async def _remove_orphan(context: Context, view: CachedClient, key: Key) -> Outcome:
+async def _remove_orphan(context: Context, client: CachedClient, key: Key) -> Outcome:
     """Delete a hub deployment that the project does not have, after a live read from the project.
 
     A hub that was restored from a backup may have deployments that were deleted since. If their
     namespace was deleted too, the controller of the hub namespace deletes them.
     """
-    namespace = view.read(NAMESPACE).get(Ref("", key.ref.namespace))
+    namespace = client.read(NAMESPACE).get(Ref("", key.ref.namespace))
     if namespace is None:
         return Done()
     target = Ref(federation_namespace(namespace.metadata.uid), key.ref.name)
     plan = plan_orphan_deletion(context.planes.hub.read(DEPLOYMENT).get(target))
-    if plan.actions and await view.get_uncached(DEPLOYMENT, key.ref) is None:
-        return await carry_out(context.planes, plan)
+    if plan.actions and await client.get_uncached(DEPLOYMENT, key.ref) is None:
+        return await apply_plan(context.planes, plan)
     return Done()
 
 
@@ -122,44 +122,44 @@ def _cells_with_work(hub: CachedClient, target: Ref) -> list[Cluster]:
     return sorted((c for c in hub.read(CLUSTER).all() if is_held(c)), key=ref_of)
 
 
-def from_hub_work(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_hub_work(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a deleted Work to its deployment: the cell has confirmed that its copy is gone."""
     metadata = change.latest.spec.workload.manifests[0]["metadata"]
     key = upstream_key(metadata.get("labels", {}), metadata["name"])
     return [key] if key and change.new is None else []
 
 
-def from_cluster(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_cluster(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a Cluster whose reachability changed to the deployments of its Works."""
     if same_reachability(change.old, change.new):
         return
-    for work in view.cached(WORK).in_namespace(execution_namespace(change.latest.metadata.name)):
-        yield from from_hub_work(view, ObjectChange(work, None))
+    for work in client.cached(WORK).in_namespace(execution_namespace(change.latest.metadata.name)):
+        yield from map_hub_work(client, ObjectChange(work, None))
 
 
-def from_hub_deployment(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_hub_deployment(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a hub deployment to its source in the project."""
     metadata = change.latest.metadata
     key = upstream_key(metadata.labels, metadata.name)
     return [key] if key else []
 
 
-def from_hub_namespace(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_hub_namespace(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a hub namespace whose labels changed to its deployments, so that labels are restored."""
     old, new = change.old, change.new
     if old is None or new is None or old.metadata.labels == new.metadata.labels:
         return
-    for deployment in view.cached(DEPLOYMENT).in_namespace(new.metadata.name):
-        yield from from_hub_deployment(view, ObjectChange(None, deployment))
+    for deployment in client.cached(DEPLOYMENT).in_namespace(new.metadata.name):
+        yield from map_hub_deployment(client, ObjectChange(None, deployment))
 
 
-def from_hub_binding(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_hub_binding(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a binding to the source of its deployment.
 
     The source is found by the labels of the hub namespace, because the hub deployment may be gone.
     """
     binding = change.latest
-    namespace = view.cached(NAMESPACE).get(Ref("", binding.metadata.namespace))
+    namespace = client.cached(NAMESPACE).get(Ref("", binding.metadata.namespace))
     if namespace is None or binding.spec.resource.kind != DEPLOYMENT.kind:
         return []
     key = upstream_key(namespace.metadata.labels, binding.spec.resource.name)
@@ -177,11 +177,11 @@ CONTROLLER = Controller(
     edges=(
         for_(DEPLOYMENT),
         reads(NAMESPACE),
-        watches(NAMESPACE, from_hub_namespace, on="hub"),
-        watches(DEPLOYMENT, from_hub_deployment, on="hub"),
-        watches(BINDING, from_hub_binding, on="hub", update_filter=_PLACEMENT_CHANGED),
-        watches(WORK, from_hub_work, on="hub"),
-        watches(CLUSTER, from_cluster, on="hub"),
+        watches(NAMESPACE, map_hub_namespace, on="hub"),
+        watches(DEPLOYMENT, map_hub_deployment, on="hub"),
+        watches(BINDING, map_hub_binding, on="hub", update_filter=_PLACEMENT_CHANGED),
+        watches(WORK, map_hub_work, on="hub"),
+        watches(CLUSTER, map_cluster, on="hub"),
     ),
     finalizers=(labels.FEDERATOR_FINALIZER,),
     entitled_only=True,

@@ -27,7 +27,7 @@ from datum_compute.api.kinds import (
 from datum_compute.api.meta.objects import KindInfo, Ref
 from datum_compute.api.planes import HUB, PlaneName, federation_namespace, plane_role, source_uid
 from datum_compute.controllers.context import FEDERATED, Context
-from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.effects import apply_plan
 from datum_compute.planning.federation.hub_namespaces import (
     HubNamespace,
     namespaces_of_contents,
@@ -61,18 +61,18 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     uid = source_uid(name)
     if not uid:
         return Done()
-    home = HubNamespace(hub.read(NAMESPACE).get(key.ref), hub.read(CLUSTER_POLICY).get(key.ref))
-    project = context.planes.project(home.project) if home.project else None
+    observed = HubNamespace(hub.read(NAMESPACE).get(key.ref), hub.read(CLUSTER_POLICY).get(key.ref))
+    project = context.planes.project(observed.project) if observed.project else None
     # Caches of other processes may still contain the namespaces of a project that was removed.
-    source = None if home.is_project_removed else _find_source(context, project, home, uid)
-    plan = plan_hub_namespace(home, source, is_project_readable=project is not None)
+    source = None if observed.is_project_removed else _find_source(context, project, observed, uid)
+    plan = plan_hub_namespace(observed, source, is_project_readable=project is not None)
     if plan is None:
-        plan = await _plan_without_source(hub, project, home, name)
-    return await carry_out(context.planes, plan)
+        plan = await _plan_without_source(hub, project, observed, name)
+    return await apply_plan(context.planes, plan)
 
 
 def _find_source(
-    context: Context, project: CachedClient | None, home: HubNamespace, uid: str
+    context: Context, project: CachedClient | None, observed: HubNamespace, uid: str
 ) -> tuple[PlaneName, Namespace] | None:
     """Find the project namespace of a hub namespace.
 
@@ -80,7 +80,7 @@ def _find_source(
     searched for the uid.
     """
     if project is not None:
-        labeled = Ref("", home.identity.get(labels.UPSTREAM_NAMESPACE, ""))
+        labeled = Ref("", observed.identity.get(labels.UPSTREAM_NAMESPACE, ""))
         source = project.read(NAMESPACE).get(labeled)
         if source is not None and source.metadata.uid == uid:
             return project.plane, source
@@ -97,7 +97,7 @@ def _find_source(
 
 
 async def _plan_without_source(
-    hub: CachedClient, project: CachedClient | None, home: HubNamespace, name: str
+    hub: CachedClient, project: CachedClient | None, observed: HubNamespace, name: str
 ) -> Plan:
     """Plan the removal of a hub namespace whose source no cache contains.
 
@@ -106,13 +106,13 @@ async def _plan_without_source(
     """
     orphans = plan_orphan_deletions(hub.read(DEPLOYMENT).in_namespace(name))
     if not orphans.actions and _has_cached_contents(hub, name):
-        return plan_removal(home, f"{name} is not empty")
-    uid, removed = source_uid(name), home.is_project_removed
+        return plan_removal(observed, f"{name} is not empty")
+    uid, removed = source_uid(name), observed.is_project_removed
     if project is not None and await _has_source(project, uid, removed=removed):
-        return plan_removal(home, f"the source of {name} exists")
+        return plan_removal(observed, f"the source of {name} exists")
     if orphans.actions:
         return orphans
-    return plan_removal(home, f"{name} is not empty" if await _has_contents(hub, name) else "")
+    return plan_removal(observed, f"{name} is not empty" if await _has_contents(hub, name) else "")
 
 
 def _has_cached_contents(hub: CachedClient, name: str) -> bool:
@@ -139,25 +139,25 @@ async def _has_contents(hub: CachedClient, name: str) -> bool:
     return any(name in namespaces_of_contents(work) for work in hub.read(WORK).all())
 
 
-def from_source(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_source(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map the creation and the deletion of a project namespace to its hub namespace."""
     if change.new is None or change.old is None:
         yield Key(HUB, Ref("", federation_namespace(change.latest.metadata.uid)))
 
 
-def from_content(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_deployment_to_namespace(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     if change.new is None:
-        yield Key(view.plane, Ref("", change.latest.metadata.namespace))
+        yield Key(client.plane, Ref("", change.latest.metadata.namespace))
 
 
-def from_work(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_work(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     if change.new is None:
         for name in namespaces_of_contents(change.latest):
-            yield Key(view.plane, Ref("", name))
+            yield Key(client.plane, Ref("", name))
 
 
-def from_policy(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    yield Key(view.plane, Ref("", change.latest.metadata.name))
+def map_policy(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    yield Key(client.plane, Ref("", change.latest.metadata.name))
 
 
 NAMESPACE_CONTROLLER = Controller(
@@ -166,12 +166,12 @@ NAMESPACE_CONTROLLER = Controller(
     reconcile=reconcile,
     edges=(
         for_(NAMESPACE),
-        watches(CLUSTER_POLICY, from_policy),
-        watches(DEPLOYMENT, from_content),
-        watches(WORK, from_work),
+        watches(CLUSTER_POLICY, map_policy),
+        watches(DEPLOYMENT, map_deployment_to_namespace),
+        watches(WORK, map_work),
         reads(INSTANCE),
         reads(BINDING),
-        watches(NAMESPACE, from_source, on="project"),
+        watches(NAMESPACE, map_source, on="project"),
     ),
     indexes=(WORKS_BY_CONTENT_NAMESPACE,),
 )
@@ -189,16 +189,18 @@ async def reconcile_policy(context: Context, key: Key) -> Outcome:
         hub.read(POLICY).in_namespace(name),
         hub.read(CLUSTER_POLICY).get(Ref("", name)),
     )
-    return await carry_out(context.planes, plan)
+    return await apply_plan(context.planes, plan)
 
 
-def to_namespace(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_to_namespace(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a deployment or a policy to its hub namespace."""
-    yield Key(view.plane, Ref("", change.latest.metadata.namespace))
+    yield Key(client.plane, Ref("", change.latest.metadata.namespace))
 
 
-def to_namespace_of_same_name(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    yield Key(view.plane, Ref("", change.latest.metadata.name))
+def map_cluster_policy_to_namespace(
+    client: CachedClient, change: ObjectChange[Any]
+) -> Iterable[Key]:
+    yield Key(client.plane, Ref("", change.latest.metadata.name))
 
 
 POLICY_CONTROLLER = Controller(
@@ -207,9 +209,9 @@ POLICY_CONTROLLER = Controller(
     reconcile=reconcile_policy,
     edges=(
         for_(NAMESPACE),
-        watches(DEPLOYMENT, to_namespace, update_filter=spec_or_metadata_changed),
-        watches(POLICY, to_namespace),
-        watches(CLUSTER_POLICY, to_namespace_of_same_name),
+        watches(DEPLOYMENT, map_to_namespace, update_filter=spec_or_metadata_changed),
+        watches(POLICY, map_to_namespace),
+        watches(CLUSTER_POLICY, map_cluster_policy_to_namespace),
     ),
     modes=(FEDERATED,),
 )

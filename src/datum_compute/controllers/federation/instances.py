@@ -22,7 +22,7 @@ from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, INSTANCE, NAMESPACE
 from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.api.planes import HUB, PlaneName, cell_plane, deployment_of, federation_namespace
 from datum_compute.controllers.context import FEDERATED, Context
-from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.effects import apply_plan
 from datum_compute.planes.planes import upstream_key
 from datum_compute.planning.federation.instances import (
     NO_DEPLOYMENT,
@@ -76,8 +76,8 @@ QUARANTINED_EVENT = "Quarantined"
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view, hub = context.planes.require(key.plane), context.planes.hub
-    namespace = view.read(NAMESPACE).get(Ref("", key.ref.namespace))
+    client, hub = context.planes.require(key.plane), context.planes.hub
+    namespace = client.read(NAMESPACE).get(Ref("", key.ref.namespace))
     if namespace is None:
         return Done()
     target = federation_namespace(namespace.metadata.uid)
@@ -89,7 +89,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
             key.ref.namespace,
             deployment_of(hub_instance.metadata.name, hub_instance.metadata.labels),
         )
-        deployment = view.read(DEPLOYMENT).get(owner)
+        deployment = client.read(DEPLOYMENT).get(owner)
     decision = decide_project_copy(
         key.plane, key.ref.namespace, hub_instance, deployment, is_identified=is_identified
     )
@@ -120,12 +120,12 @@ async def _publish(
         _find_unreachable(context.planes.hub, hub_instance),
         context.now(),
     )
-    return await carry_out(context.planes, plan)
+    return await apply_plan(context.planes, plan)
 
 
 async def _delete_project_copy(context: Context, key: Key) -> Outcome:
     projection = context.planes.require(key.plane).read(INSTANCE).get(key.ref)
-    return await carry_out(context.planes, plan_project_copy_deletion(key.plane, projection))
+    return await apply_plan(context.planes, plan_project_copy_deletion(key.plane, projection))
 
 
 async def _quarantine(
@@ -143,7 +143,7 @@ async def _mark_as_quarantined(context: Context, instance: Instance, problem: Pr
     key, now_s = Key(HUB, ref_of(instance)), context.elapsed_s()
     waited_s = now_s - context.state.unresolved_since_s.setdefault(key, now_s)
     plan = plan_quarantine(instance, problem, waited_s, context.now())
-    outcome = await carry_out(context.planes, plan)
+    outcome = await apply_plan(context.planes, plan)
     if plan.actions:
         reason, message = problem
         note = f"{reason}: {message}. It stays, and is checked again when its labels change"
@@ -155,7 +155,7 @@ async def _mark_as_quarantined(context: Context, instance: Instance, problem: Pr
 async def _release_from_quarantine(context: Context, instance: Instance) -> Outcome:
     """Remove the marks, if there are any. A later problem starts a new grace period."""
     context.state.unresolved_since_s.pop(Key(HUB, ref_of(instance)), None)
-    return await carry_out(context.planes, plan_release_from_quarantine(instance))
+    return await apply_plan(context.planes, plan_release_from_quarantine(instance))
 
 
 def _identifies(hub_instance: Instance, key: Key) -> bool:
@@ -176,39 +176,39 @@ def annotated_cell(copy: Instance) -> Iterable[str]:
     return (cell for cell in source_cells(copy) if cell != labelled)
 
 
-def from_hub_instance(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_hub_instance(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a hub copy to the project's copy.
 
     Both the labels of the copy and those of its namespace are used, because the labels of the copy
     may have been edited.
     """
     metadata = change.latest.metadata
-    hub_namespace = view.cached(NAMESPACE).get(Ref("", metadata.namespace))
+    hub_namespace = client.cached(NAMESPACE).get(Ref("", metadata.namespace))
     labels_read = [metadata.labels]
     if hub_namespace is not None:
         labels_read.append(hub_namespace.metadata.labels)
     return filter(None, dict.fromkeys(upstream_key(found, metadata.name) for found in labels_read))
 
 
-def from_cluster(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_cluster(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a Cluster whose reachability changed to the copies of its instances."""
     if same_reachability(change.old, change.new):
         return
-    copies, cell = view.cached(INSTANCE), change.latest.metadata.name
+    copies, cell = client.cached(INSTANCE), change.latest.metadata.name
     for instance in (
         *copies.with_label(labels.CELL, cell),
         *copies.indexed(BY_ANNOTATED_CELL, cell),
     ):
-        yield from from_hub_instance(view, ObjectChange(None, instance))
+        yield from map_hub_instance(client, ObjectChange(None, instance))
 
 
-def from_deployment(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_deployment(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map the creation and the deletion of a deployment to the copies of its instances."""
     if change.old is not None and change.new is not None:
         return []
     name = change.latest.metadata.name
-    waiting = view.cached(INSTANCE).with_label(labels.DEPLOYMENT_NAME, name)
-    return [Key(view.plane, ref_of(instance)) for instance in waiting]
+    waiting = client.cached(INSTANCE).with_label(labels.DEPLOYMENT_NAME, name)
+    return [Key(client.plane, ref_of(instance)) for instance in waiting]
 
 
 PROJECT_COPY_CONTROLLER = Controller(
@@ -219,9 +219,9 @@ PROJECT_COPY_CONTROLLER = Controller(
         for_(INSTANCE),
         reads(NAMESPACE),
         reads(NAMESPACE, on="hub"),
-        watches(DEPLOYMENT, from_deployment),
-        watches(INSTANCE, from_hub_instance, on="hub"),
-        watches(CLUSTER, from_cluster, on="hub"),
+        watches(DEPLOYMENT, map_deployment),
+        watches(INSTANCE, map_hub_instance, on="hub"),
+        watches(CLUSTER, map_cluster, on="hub"),
     ),
     indexes=(Index(INSTANCE, BY_ANNOTATED_CELL, annotated_cell, on="hub"),),
     workers=MANY_WORKERS,
@@ -231,10 +231,10 @@ PROJECT_COPY_CONTROLLER = Controller(
 
 
 async def reconcile_hub_copy(context: Context, key: Key) -> Outcome:
-    view, hub = context.planes.require(key.plane), context.planes.hub
-    instance = view.read(INSTANCE).get(key.ref)
+    client, hub = context.planes.require(key.plane), context.planes.hub
+    instance = client.read(INSTANCE).get(key.ref)
     if instance is None:
-        return await _withdraw(context, view, key)
+        return await _withdraw(context, client, key)
     owner = instance.metadata.labels.get(labels.DEPLOYMENT_NAME, "")
     deployment = hub.read(DEPLOYMENT).get(Ref(key.ref.namespace, owner))
     copy = hub.read(INSTANCE).get(key.ref)
@@ -247,23 +247,23 @@ async def reconcile_hub_copy(context: Context, key: Key) -> Outcome:
         deployment = await hub.get_uncached(DEPLOYMENT, ref_of(deployment))
     try:
         plan = plan_hub_copy(key.plane, instance, deployment, copy)
-        return await carry_out(context.planes, plan)
+        return await apply_plan(context.planes, plan)
     except AlreadyExists:
         # The cell label of the copy was edited. This cell watches only copies with its label.
         copy = await hub.get_uncached(INSTANCE, key.ref)
         plan = plan_hub_copy(key.plane, instance, deployment, copy)
-        return await carry_out(context.planes, plan)
+        return await apply_plan(context.planes, plan)
 
 
-async def _withdraw(context: Context, view: CachedClient, key: Key) -> Outcome:
+async def _withdraw(context: Context, client: CachedClient, key: Key) -> Outcome:
     """Delete a copy only after a live read from the cell confirms that the original is gone."""
     plan = plan_hub_copy_deletion(key.plane, context.planes.hub.read(INSTANCE).get(key.ref))
-    if plan.actions and await view.get_uncached(INSTANCE, key.ref) is not None:
+    if plan.actions and await client.get_uncached(INSTANCE, key.ref) is not None:
         return Requeue(1)
-    return await carry_out(context.planes, plan)
+    return await apply_plan(context.planes, plan)
 
 
-def from_hub_copy(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_hub_copy(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a copy to the cells that it names or named, so that its cell restores edited fields."""
     seen = [copy for copy in (change.old, change.new) if copy is not None]
     for cell in dict.fromkeys(name for copy in seen for name in source_cells(copy)):
@@ -281,7 +281,7 @@ HUB_COPY_CONTROLLER = Controller(
     edges=(
         for_(INSTANCE),
         reads(DEPLOYMENT, on="hub"),
-        watches(INSTANCE, from_hub_copy, on="hub"),
+        watches(INSTANCE, map_hub_copy, on="hub"),
     ),
     finalizers=(labels.INSTANCE_FINALIZER,),
     workers=MANY_WORKERS,
@@ -290,12 +290,12 @@ HUB_COPY_CONTROLLER = Controller(
 
 
 async def reconcile_quarantine(context: Context, key: Key) -> Outcome:
-    view = context.planes.require(key.plane)
-    instance = view.read(INSTANCE).get(key.ref)
+    client = context.planes.require(key.plane)
+    instance = client.read(INSTANCE).get(key.ref)
     if instance is None:
         context.state.unresolved_since_s.pop(key, None)
         return Done()
-    hub_namespace = view.read(NAMESPACE).get(Ref("", key.ref.namespace))
+    hub_namespace = client.read(NAMESPACE).get(Ref("", key.ref.namespace))
     problem = identity_problem(instance, hub_namespace)
     if problem is not None:
         return await _mark_as_quarantined(context, instance, problem)
@@ -304,13 +304,13 @@ async def reconcile_quarantine(context: Context, key: Key) -> Outcome:
     return await _release_from_quarantine(context, instance)
 
 
-def from_namespace(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_namespace(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a hub namespace whose labels changed to the copies in it."""
     old, new = change.old, change.new
     if old is not None and new is not None and old.metadata.labels == new.metadata.labels:
         return
-    for instance in view.cached(INSTANCE).in_namespace(change.latest.metadata.name):
-        yield Key(view.plane, ref_of(instance))
+    for instance in client.cached(INSTANCE).in_namespace(change.latest.metadata.name):
+        yield Key(client.plane, ref_of(instance))
 
 
 def _by_reason(instance: Instance) -> Iterable[str]:
@@ -339,7 +339,7 @@ QUARANTINE_CONTROLLER = Controller(
     reconcile=reconcile_quarantine,
     edges=(
         for_(INSTANCE, update_filter=spec_or_metadata_changed),
-        watches(NAMESPACE, from_namespace),
+        watches(NAMESPACE, map_namespace),
     ),
     indexes=(QUARANTINED,),
     modes=(FEDERATED,),

@@ -23,7 +23,7 @@ from datum_compute.api.planes import (
     source_copy_policy_name,
 )
 from datum_compute.controllers.context import FEDERATED, Context
-from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.effects import apply_plan
 from datum_compute.controllers.referenced_data import (
     DEPLOYMENTS_BY_SOURCE,
     KINDS,
@@ -65,18 +65,18 @@ SOURCE_COPIES = "source-copies"
 
 def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcome]]:
     async def reconcile(context: Context, key: Key) -> Outcome:
-        view, hub = context.planes.require(key.plane), context.planes.hub
-        namespace = view.read(NAMESPACE).get(Ref("", key.ref.namespace))
+        client, hub = context.planes.require(key.plane), context.planes.hub
+        namespace = client.read(NAMESPACE).get(Ref("", key.ref.namespace))
         value = f"{key.ref.namespace}/{kind.kind}/{key.ref.name}"
         plan = plan_source_copy(
             kind,
             (key.plane, key.ref),
             namespace,
-            view.read(kind).get(key.ref),
-            view.read(DEPLOYMENT).indexed(DEPLOYMENTS_BY_SOURCE.name, value),
+            client.read(kind).get(key.ref),
+            client.read(DEPLOYMENT).indexed(DEPLOYMENTS_BY_SOURCE.name, value),
             _observe_hub(hub, kind, key, namespace.metadata.uid if namespace is not None else ""),
         )
-        return await carry_out(context.planes, plan)
+        return await apply_plan(context.planes, plan)
 
     return reconcile
 
@@ -114,29 +114,29 @@ def labeled_source(copy: SourceObject) -> Iterable[str]:
         yield f"{marks.get(labels.UPSTREAM_CLUSTER, '')}/{source}"
 
 
-def _from_source_copy(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def _map_source_copy(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     metadata = change.latest.metadata
     key = upstream_key(metadata.labels, metadata.name) if has_copy_label(change.latest) else None
     return [key] if key else []
 
 
-def _from_deployment(
+def _map_deployment(
     kind: KindInfo[Any],
 ) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
     """Return a function that maps a deployment to its sources, now and before the change."""
 
-    def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    def to_keys(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         if change.old is not None and change.new is not None and _same_references(change):
             return
         for deployment in filter(None, (change.old, change.new)):
             for source in sources(references(deployment.spec.template)):
                 if source.kind == kind.kind:
-                    yield Key(view.plane, Ref(deployment.metadata.namespace, source.name))
+                    yield Key(client.plane, Ref(deployment.metadata.namespace, source.name))
 
     return to_keys
 
 
-def _from_hub_deployment(
+def _map_hub_deployment(
     kind: KindInfo[Any],
 ) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
     """Return a function that maps a new hub deployment to its sources.
@@ -144,7 +144,7 @@ def _from_hub_deployment(
     Their copies may have been deleted with an earlier hub namespace.
     """
 
-    def to_keys(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    def to_keys(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         if change.old is not None:
             return
         metadata, template = change.latest.metadata, change.latest.spec.template
@@ -166,14 +166,14 @@ def _same_references(change: ObjectChange[Any]) -> bool:
     )
 
 
-def _from_policy(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
+def _map_policy(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
     """Return a function that maps a policy to the source of its copy, to revert edits."""
 
-    def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    def to_keys(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         policy = change.latest
         if policy.metadata.labels.get(labels.REFERENCED_DATA) != "true":
             return
-        hub_namespace_object = view.cached(NAMESPACE).get(Ref("", policy.metadata.namespace))
+        hub_namespace_object = client.cached(NAMESPACE).get(Ref("", policy.metadata.namespace))
         identity = hub_namespace_object.metadata.labels if hub_namespace_object is not None else {}
         for selector in policy.spec.resource_selectors:
             key = upstream_key(identity, selector.name)
@@ -191,10 +191,10 @@ def _controller(kind: KindInfo[Any]) -> Controller[Context]:
         edges=(
             for_(kind),
             reads(NAMESPACE),
-            watches(DEPLOYMENT, _from_deployment(kind)),
-            watches(kind, _from_source_copy, on="hub"),
-            watches(DEPLOYMENT, _from_hub_deployment(kind), on="hub"),
-            watches(POLICY, _from_policy(kind), on="hub"),
+            watches(DEPLOYMENT, _map_deployment(kind)),
+            watches(kind, _map_source_copy, on="hub"),
+            watches(DEPLOYMENT, _map_hub_deployment(kind), on="hub"),
+            watches(POLICY, _map_policy(kind), on="hub"),
             reads(NAMESPACE, on="hub"),
         ),
         indexes=(DEPLOYMENTS_BY_SOURCE, Index(kind, SOURCE_COPIES, labeled_source, on="hub")),
@@ -206,24 +206,24 @@ SOURCE_COPY_CONTROLLERS = tuple(_controller(kind) for kind in (CONFIG_MAP, SECRE
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.require(key.plane)
-    deployment = view.read(DEPLOYMENT).get(key.ref)
+    client = context.planes.require(key.plane)
+    deployment = client.read(DEPLOYMENT).get(key.ref)
     if deployment is None or not _has_data(deployment):
         return Done()
     if deployment.is_terminating:
-        plan = plan_release(key.plane, deployment, _remaining_copies(context, view, deployment))
+        plan = plan_release(key.plane, deployment, _remaining_copies(context, client, deployment))
     else:
-        plan = plan_resolution(key.plane, deployment, await _resolve(view, deployment))
-    return await carry_out(context.planes, plan)
+        plan = plan_resolution(key.plane, deployment, await _resolve(client, deployment))
+    return await apply_plan(context.planes, plan)
 
 
-async def _resolve(view: CachedClient, deployment: WorkloadDeployment) -> SourceResolution:
+async def _resolve(client: CachedClient, deployment: WorkloadDeployment) -> SourceResolution:
     namespace, wanted = deployment.metadata.namespace, references(deployment.spec.template)
-    if not unreadable_kinds(view, wanted):
-        found = resolve_sources(deployment, observe_sources(view, namespace, wanted))
+    if not unreadable_kinds(client, wanted):
+        found = resolve_sources(deployment, observe_sources(client, namespace, wanted))
         if is_same_resolution(deployment, found):
             return found
-    return resolve_sources(deployment, await read_sources(view, namespace, wanted))
+    return resolve_sources(deployment, await read_sources(client, namespace, wanted))
 
 
 def _has_data(deployment: WorkloadDeployment) -> bool:
@@ -234,9 +234,9 @@ def _has_data(deployment: WorkloadDeployment) -> bool:
 
 
 def _remaining_copies(
-    context: Context, view: CachedClient, deployment: WorkloadDeployment
+    context: Context, client: CachedClient, deployment: WorkloadDeployment
 ) -> list[str]:
-    namespace = view.read(NAMESPACE).get(Ref("", deployment.metadata.namespace))
+    namespace = client.read(NAMESPACE).get(Ref("", deployment.metadata.namespace))
     target, name = hub_namespace_of(deployment, namespace), str(ref_of(deployment))
     return [
         f"{kind.kind}/{copy.metadata.name}"
@@ -246,7 +246,7 @@ def _remaining_copies(
     ]
 
 
-def from_source_copy(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_source_copy(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a copy to the deployments that it no longer lists."""
     if change.old is None or not has_copy_label(change.old):
         return
@@ -266,7 +266,7 @@ SOURCE_RESOLUTION_CONTROLLER = Controller(
         for_(DEPLOYMENT, update_filter=spec_or_metadata_changed),
         reads(NAMESPACE),
         *source_edges(DEPLOYMENTS_BY_SOURCE),
-        *(watches(kind, from_source_copy, on="hub") for kind in KINDS.values()),
+        *(watches(kind, map_source_copy, on="hub") for kind in KINDS.values()),
     ),
     indexes=(DEPLOYMENTS_BY_SOURCE,),
     finalizers=(labels.REFERENCED_DATA_FINALIZER,),

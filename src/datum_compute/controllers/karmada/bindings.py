@@ -24,7 +24,7 @@ from datum_compute.api.kinds import (
 )
 from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref, ref_of
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.effects import apply_plan
 from datum_compute.planning.karmada.bindings import (
     SCHEDULED,
     AnyBinding,
@@ -73,7 +73,7 @@ def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcom
         if binding is None and plan.actions and not await _exists(hub, kind, template):
             hub.mark_stale(kind)
             return Requeue(RECHECK_S)
-        return await carry_out(context.planes, plan)
+        return await apply_plan(context.planes, plan)
 
     return reconcile
 
@@ -95,24 +95,24 @@ def _map_cluster_to_all(
 ) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
     """Return a function that maps a Cluster to every object."""
 
-    def to_keys(view: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key]:
-        for obj in _propagated_objects(view, kind):
-            yield Key(view.plane, ref_of(obj))
+    def to_keys(client: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key]:
+        for obj in _propagated_objects(client, kind):
+            yield Key(client.plane, ref_of(obj))
 
     return to_keys
 
 
-def _propagated_objects(view: CachedClient, kind: KindInfo[Any]) -> list[ApiObject]:
-    cached = view.cached(kind)
+def _propagated_objects(client: CachedClient, kind: KindInfo[Any]) -> list[ApiObject]:
+    cached = client.cached(kind)
     return cached.with_label(labels.REFERENCED_DATA, "true") if kind in MARKED else cached.all()
 
 
-def _marked_key(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def _map_marked_object(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     if change.latest.metadata.labels.get(labels.REFERENCED_DATA) == "true":
-        yield Key(view.plane, ref_of(change.latest))
+        yield Key(client.plane, ref_of(change.latest))
 
 
-def _selected_by_policy(
+def _map_policy_to_selected(
     kind: KindInfo[Any],
 ) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
     """Return a function that maps a policy to the objects that it selects or selected.
@@ -120,17 +120,17 @@ def _selected_by_policy(
     A policy in a namespace selects only objects of that namespace.
     """
 
-    def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    def to_keys(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         policies = [policy for policy in (change.old, change.new) if policy is not None]
         namespace = change.latest.metadata.namespace
         found = (
-            view.cached(kind).in_namespace(namespace)
+            client.cached(kind).in_namespace(namespace)
             if namespace
-            else _propagated_objects(view, kind)
+            else _propagated_objects(client, kind)
         )
         for obj in found:
             if any(selects(policy, kind, obj) for policy in policies):
-                yield Key(view.plane, ref_of(obj))
+                yield Key(client.plane, ref_of(obj))
 
     return to_keys
 
@@ -146,12 +146,14 @@ _SCHEDULING_CHANGED = any_of(value_changed(_scheduled_condition), spec_or_metada
 def _primary_edge(kind: KindInfo[Any]) -> Edge:
     """Return the edge of the scheduled kind. Its status does not affect scheduling."""
     if kind in MARKED:
-        return Edge(kind, _marked_key, is_primary=True, update_filter=spec_or_metadata_changed)
+        return Edge(
+            kind, _map_marked_object, is_primary=True, update_filter=spec_or_metadata_changed
+        )
     return for_(kind, update_filter=spec_or_metadata_changed)
 
 
 def _controller(kind: KindInfo[Any]) -> Controller[Context]:
-    placed = _selected_by_policy(kind)
+    placed = _map_policy_to_selected(kind)
     return Controller(
         name=f"binding-{kind.plural}",
         role="hub",

@@ -28,7 +28,7 @@ from datum_compute.api.kinds import (
 from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref, ref_of
 from datum_compute.api.planes import execution_namespace
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.effects import apply_plan
 from datum_compute.planning.federation.cells import (
     REACHABLE_RESULT,
     CellObjects,
@@ -62,7 +62,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     probe = CellProbe(result, unreachable_s, interval_s=probe_s, grace_s=grace_s)
     others = _other_clusters_of_city(hub, cluster)
     plan = plan_cell_health(cluster, others, probe, context.unix_s())
-    return await carry_out(context.planes, plan)
+    return await apply_plan(context.planes, plan)
 
 
 def _other_clusters_of_city(hub: CachedClient, cluster: Cluster) -> list[Cluster]:
@@ -71,15 +71,15 @@ def _other_clusters_of_city(hub: CachedClient, cluster: Cluster) -> list[Cluster
     return [c for c in same if ref_of(c) != ref_of(cluster) and not c.is_terminating]
 
 
-def map_same_city_clusters(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_same_city_clusters(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Enqueue all clusters of a city when a cluster joins, leaves or moves."""
     seen = [c for c in (change.old, change.new) if c is not None]
     cities = [c.metadata.labels.get(labels.TOPOLOGY_CITY, "") for c in seen]
     if len(seen) == 2 and cities[0] == cities[1]:
         return
     for city in dict.fromkeys(filter(None, cities)):
-        for cluster in view.cached(CLUSTER).with_label(labels.TOPOLOGY_CITY, city):
-            yield Key(view.plane, ref_of(cluster))
+        for cluster in client.cached(CLUSTER).with_label(labels.TOPOLOGY_CITY, city):
+            yield Key(client.plane, ref_of(cluster))
 
 
 def _unreachable_s(
@@ -150,7 +150,7 @@ async def reconcile_cluster_removal(context: Context, key: Key) -> Outcome:
         copies=hub.read(INSTANCE).with_label(labels.CELL, cell),
         infrastructure=await _read_infrastructure(hub, cell),
     )
-    return await carry_out(context.planes, plan_cluster_removal(cluster, found))
+    return await apply_plan(context.planes, plan_cluster_removal(cluster, found))
 
 
 async def _read_infrastructure(
@@ -161,11 +161,11 @@ async def _read_infrastructure(
     return [(kind, obj) for kind, obj in found if obj is not None]
 
 
-def from_work(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_work(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a deleted Work to the Cluster of its cell."""
     if change.new is None:
         space = change.latest.metadata.namespace
-        yield Key(view.plane, Ref("", space.removeprefix(execution_namespace(""))))
+        yield Key(client.plane, Ref("", space.removeprefix(execution_namespace(""))))
 
 
 CLUSTER_REMOVAL_CONTROLLER = Controller(
@@ -174,7 +174,7 @@ CLUSTER_REMOVAL_CONTROLLER = Controller(
     reconcile=reconcile_cluster_removal,
     edges=(
         for_(CLUSTER),
-        watches(WORK, from_work),
+        watches(WORK, map_work),
         reads(INSTANCE),
         reads(BINDING),
         reads(CLUSTER_BINDING),

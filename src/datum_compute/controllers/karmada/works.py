@@ -33,7 +33,7 @@ from datum_compute.api.planes import (
     work_name,
 )
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.effects import apply_plan
 from datum_compute.planning.federation.unreachable import same_reachability
 from datum_compute.planning.karmada.bindings import (
     binding_kind,
@@ -81,7 +81,7 @@ def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcom
         template = hub.read(kind).get(Ref(resource.namespace, resource.name))
         works = _works_of(hub, kind, binding.metadata.uid, Ref(resource.namespace, resource.name))
         plan = plan_works(kind, binding, template, works, context.now())
-        return await carry_out(context.planes, plan)
+        return await apply_plan(context.planes, plan)
 
     return reconcile
 
@@ -103,7 +103,7 @@ async def _remove_unbound_works(context: Context, kind: KindInfo[Any], key: Key)
     ]
     if any(found):
         return Requeue(UNBOUND_RECHECK_S)
-    return await carry_out(context.planes, plan)
+    return await apply_plan(context.planes, plan)
 
 
 def _works_of(hub: CachedClient, kind: KindInfo[Any], binding_uid: str, ref: Ref) -> list[Work]:
@@ -122,23 +122,23 @@ def _works_named(hub: CachedClient, kind: KindInfo[Any], ref: Ref) -> list[Work]
     return [work for work in named if work is not None]
 
 
-def _from_template(
+def _map_template(
     kind: KindInfo[Any],
 ) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
-    def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    def to_keys(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         metadata = change.latest.metadata
-        yield Key(view.plane, Ref(metadata.namespace, binding_name(kind, metadata.name)))
+        yield Key(client.plane, Ref(metadata.namespace, binding_name(kind, metadata.name)))
 
     return to_keys
 
 
-def _from_work(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
-    def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def _map_work(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
+    def to_keys(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         manifest = change.latest.spec.workload.manifests[0]
         if manifest.get("kind") == kind.kind:
             metadata = manifest["metadata"]
             name = binding_name(kind, metadata["name"])
-            yield Key(view.plane, Ref(metadata.get("namespace", ""), name))
+            yield Key(client.plane, Ref(metadata.get("namespace", ""), name))
 
     return to_keys
 
@@ -148,9 +148,9 @@ def _map_binding_of_kind(
 ) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
     """Return a function that maps a binding to itself if its object is of this kind."""
 
-    def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    def to_keys(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         if change.latest.spec.resource.kind == kind.kind:
-            yield Key(view.plane, ref_of(change.latest))
+            yield Key(client.plane, ref_of(change.latest))
 
     return to_keys
 
@@ -162,8 +162,8 @@ def _controller(kind: KindInfo[Any]) -> Controller[Context]:
         reconcile=_reconcile(kind),
         edges=(
             Edge(binding_kind(kind), _map_binding_of_kind(kind), is_primary=True),
-            watches(kind, _from_template(kind)),
-            watches(WORK, _from_work(kind)),
+            watches(kind, _map_template(kind)),
+            watches(WORK, _map_work(kind)),
             reads(CLUSTER),
         ),
         finalizers=(labels.BINDING_FINALIZER,),
@@ -190,37 +190,37 @@ async def reconcile(context: Context, key: Key) -> Outcome:
             f"{manifest['apiVersion']} {manifest['kind']} is not a kind that cells serve"
         )
     cell = _cell_of(key)
-    view = context.planes.get(cell)
-    if view is None and _is_cell_ready(hub, cell):
+    client = context.planes.get(cell)
+    if client is None and _is_cell_ready(hub, cell):
         return Requeue(ENGAGE_RECHECK_S)
-    if view is None:
-        return await carry_out(context.planes, plan_unreachable_cell(work, cell, context.now()))
+    if client is None:
+        return await apply_plan(context.planes, plan_unreachable_cell(work, cell, context.now()))
     ref = Ref(manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"])
-    copy = await _copy_of(work, view, kind, ref)
+    copy = await _copy_of(work, client, kind, ref)
     if work.is_terminating and (copy is None or not is_copy_of(copy, kind, work)):
-        return await _release(context, work, view, kind, ref)
-    missing = "" if copy is not None else _missing_namespace(view, ref.namespace)
+        return await _release(context, work, client, kind, ref)
+    missing = "" if copy is not None else _missing_namespace(client, ref.namespace)
     plan = plan_execution(cell, work, kind, copy, context.now(), missing_namespace=missing)
-    return await carry_out(context.planes, plan)
+    return await apply_plan(context.planes, plan)
 
 
 async def _copy_of(
-    work: Work, view: CachedClient, kind: KindInfo[Any], ref: Ref
+    work: Work, client: CachedClient, kind: KindInfo[Any], ref: Ref
 ) -> ApiObject | None:
     """Return the cell's object with the name in the manifest.
 
     If the Work has a reported status and the cache has no object, the object is read live before
     the status is cleared, because the cache may be stale after a relist.
     """
-    copy: ApiObject | None = view.read(kind).get(ref)
+    copy: ApiObject | None = client.read(kind).get(ref)
     if copy is None and work.status.manifest_statuses and not work.is_terminating:
-        return await view.get_uncached(kind, ref)
+        return await client.get_uncached(kind, ref)
     return copy
 
 
-def _missing_namespace(view: CachedClient, name: str) -> str:
+def _missing_namespace(client: CachedClient, name: str) -> str:
     """Return the name of the namespace if the cell does not have it, otherwise an empty string."""
-    is_there = not name or view.read(NAMESPACE).get(Ref("", name)) is not None
+    is_there = not name or client.read(NAMESPACE).get(Ref("", name)) is not None
     return "" if is_there else name
 
 
@@ -234,17 +234,17 @@ def _is_cell_ready(hub: CachedClient, cell: PlaneName) -> bool:
 
 
 async def _release(
-    context: Context, work: Work, view: CachedClient, kind: KindInfo[Any], ref: Ref
+    context: Context, work: Work, client: CachedClient, kind: KindInfo[Any], ref: Ref
 ) -> Outcome:
     """Release the Work once a live read confirms that the copy is gone.
 
     Another object of the same name is not deleted and does not delay the release.
     """
-    found = await view.get_uncached(kind, ref)
+    found = await client.get_uncached(kind, ref)
     if found is not None and is_copy_of(found, kind, work):
         return Requeue(1)
     release = drop_finalizer(HUB, WORK, work, labels.EXECUTION_FINALIZER)
-    return await carry_out(context.planes, Plan(tuple(release)))
+    return await apply_plan(context.planes, Plan(tuple(release)))
 
 
 async def _remove_orphans(context: Context, key: Key) -> Outcome:
@@ -252,18 +252,18 @@ async def _remove_orphans(context: Context, key: Key) -> Outcome:
 
     A create request may arrive at the cell after its Work was released.
     """
-    view = context.planes.get(_cell_of(key))
-    if view is None:
+    client = context.planes.get(_cell_of(key))
+    if client is None:
         return Done()
     orphans = [
         action
         for kind in _COPIED
         for action in plan_orphaned_copies(
-            view.plane, key.ref, kind, view.read(kind).with_label(labels.MANAGED, "true")
+            client.plane, key.ref, kind, client.read(kind).with_label(labels.MANAGED, "true")
         ).actions
     ]
     namespaces = plan_orphaned_copies(
-        view.plane, key.ref, NAMESPACE, view.read(NAMESPACE).with_label(labels.MANAGED, "true")
+        client.plane, key.ref, NAMESPACE, client.read(NAMESPACE).with_label(labels.MANAGED, "true")
     ).actions
     if (
         not (orphans or namespaces)
@@ -271,36 +271,36 @@ async def _remove_orphans(context: Context, key: Key) -> Outcome:
     ):
         return Done()
     for action in namespaces:
-        if isinstance(action, Delete) and not await _is_abandoned(context, view, action.ref):
+        if isinstance(action, Delete) and not await _is_abandoned(context, client, action.ref):
             return Requeue(RECHECK_S)
-    return await carry_out(context.planes, Plan((*orphans, *namespaces)))
+    return await apply_plan(context.planes, Plan((*orphans, *namespaces)))
 
 
-async def _is_abandoned(context: Context, view: CachedClient, ref: Ref) -> bool:
+async def _is_abandoned(context: Context, client: CachedClient, ref: Ref) -> bool:
     """Return True if live reads find neither the namespace on the hub nor a deployment on the cell.
 
     Deleting a namespace deletes its contents, so a missing Work alone is not sufficient.
     """
     if await context.planes.hub.get_uncached(NAMESPACE, ref) is not None:
         return False
-    return not (await view.client.list(DEPLOYMENT, namespace=ref.name)).items
+    return not (await client.client.list(DEPLOYMENT, namespace=ref.name)).items
 
 
 def _cell_of(key: Key) -> PlaneName:
     return cell_plane(key.ref.namespace.removeprefix(execution_namespace("")))
 
 
-def from_copy(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
+def map_copy(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]], Iterable[Key]]:
     """Return a function that maps a copy to its Work.
 
     The name of the Work is derived from that of the copy. If the annotations name another Work, the
     copy is mapped to it too, because a Work that was written by hand may have any name.
     """
 
-    def to_keys(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    def to_keys(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         if not any(_is_marked(seen) for seen in (change.old, change.new) if seen is not None):
             return
-        namespace = execution_namespace(member_name(view.plane))
+        namespace = execution_namespace(member_name(client.plane))
         name = work_name(kind, ref_of(change.latest))
         yield Key(HUB, Ref(namespace, name))
         noted = change.latest.metadata.annotations.get(labels.WORK_NAME, name)
@@ -310,14 +310,14 @@ def from_copy(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]]
     return to_keys
 
 
-def from_cluster(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_cluster(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a Cluster that became Ready to its Works, so that they are retried at once."""
     if change.old is None or same_reachability(change.old, change.new) or change.new is None:
         return
     if is_true(change.new.status.conditions, "Ready"):
         namespace = execution_namespace(change.new.metadata.name)
-        for work in view.cached(WORK).in_namespace(namespace):
-            yield Key(view.plane, ref_of(work))
+        for work in client.cached(WORK).in_namespace(namespace):
+            yield Key(client.plane, ref_of(work))
 
 
 def _is_marked(copy: ApiObject) -> bool:
@@ -348,8 +348,8 @@ EXECUTION_CONTROLLER = Controller(
     reconcile=reconcile,
     edges=(
         for_(WORK),
-        watches(CLUSTER, from_cluster),
-        *(watches(kind, from_copy(kind), on="cell") for kind in (NAMESPACE, *_COPIED)),
+        watches(CLUSTER, map_cluster),
+        *(watches(kind, map_copy(kind), on="cell") for kind in (NAMESPACE, *_COPIED)),
     ),
     indexes=(_BY_SOURCE,),
     finalizers=(labels.EXECUTION_FINALIZER,),

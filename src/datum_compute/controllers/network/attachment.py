@@ -1,4 +1,4 @@
-"""Controller of network attachments: the NetworkBinding of a deployment, and its prefixes."""
+"""Controller of network attachments: the NetworkBinding and the subnets of a deployment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from datum_compute.api.kinds import (
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.networking.network import NetworkBinding
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.effects import apply_plan
 from datum_compute.planning.network.attachment import (
     ContextWithSubnets,
     DesiredNetwork,
@@ -44,38 +44,40 @@ from datum_compute.runtime.predicates import any_of, spec_or_metadata_changed, v
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.require(key.plane)
-    deployment = view.read(DEPLOYMENT).get(key.ref)
+    client = context.planes.require(key.plane)
+    deployment = client.read(DEPLOYMENT).get(key.ref)
     if deployment is None:
         return Done()
-    location = location_for(deployment.spec.city_code, view.read(LOCATION_BINDING).all())
-    bindings = view.read(NETWORK_BINDING)
+    location = location_for(deployment.spec.city_code, client.read(LOCATION_BINDING).all())
+    bindings = client.read(NETWORK_BINDING)
     bound_context = None
     if location is not None:
         network = network_of(deployment.spec.template, key.ref.namespace)
         desired = DesiredNetwork(network, location.spec.location_ref.name)
-        bound_context = _observe_context(view, bindings.get(binding_ref(deployment, desired)))
+        bound_context = _observe_context(client, bindings.get(binding_ref(deployment, desired)))
     owned = bindings.owned_by(deployment.metadata.uid)
     plan = plan_attachment(key.plane, deployment, location, owned, bound_context)
-    return await carry_out(context.planes, plan)
+    return await apply_plan(context.planes, plan)
 
 
 def _observe_context(
-    view: CachedClient, binding: NetworkBinding | None
+    client: CachedClient, binding: NetworkBinding | None
 ) -> ContextWithSubnets | None:
-    reference = binding and binding.status.network_context_ref
-    found = reference and view.read(NETWORK_CONTEXT).get(Ref(reference.namespace, reference.name))
-    if not found:
+    reference = binding.status.network_context_ref if binding is not None else None
+    if reference is None:
         return None
-    subnets = view.read(SUBNET)
-    names = [subnet_name(found, family) for family in found.spec.ip_families]
-    namespace = found.metadata.namespace
+    context = client.read(NETWORK_CONTEXT).get(Ref(reference.namespace, reference.name))
+    if context is None:
+        return None
+    names = [subnet_name(context, family) for family in context.spec.ip_families]
+    namespace = context.metadata.namespace
+    subnets = {name: client.read(SUBNET).get(Ref(namespace, name)) for name in names}
     return ContextWithSubnets(
-        found, {n: s for n in names if (s := subnets.get(Ref(namespace, n))) is not None}
+        context, {name: subnet for name, subnet in subnets.items() if subnet is not None}
     )
 
 
-def from_context(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_context(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a context whose spec changed to the deployments that use it.
 
     A change of its status also changes the status of the bindings, which has an event of its own.
@@ -84,19 +86,20 @@ def from_context(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]
     if old is None or new is None or old.spec == new.spec:
         return
     name = new.metadata.name
-    for binding in view.cached(NETWORK_BINDING).with_label(labels.NETWORK_CONTEXT, name):
+    for binding in client.cached(NETWORK_BINDING).with_label(labels.NETWORK_CONTEXT, name):
         for owner in binding.metadata.owner_references:
             if owner.kind == DEPLOYMENT.kind:
-                yield Key(view.plane, Ref(binding.metadata.namespace, owner.name))
+                yield Key(client.plane, Ref(binding.metadata.namespace, owner.name))
 
 
-def from_location(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_location(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map a location that was added or removed to the deployments in its city."""
     if change.old is None or change.new is None:
-        for deployment in view.cached(DEPLOYMENT).with_label(
+        for deployment in client.cached(DEPLOYMENT).with_label(
             labels.CITY_CODE, city_of(change.latest)
         ):
             metadata = deployment.metadata
-            yield Key(view.plane, Ref(metadata.namespace, metadata.name))
+            yield Key(client.plane, Ref(metadata.namespace, metadata.name))
 
 
 CONTROLLER = Controller(
@@ -109,8 +112,8 @@ CONTROLLER = Controller(
             update_filter=any_of(value_changed(is_rollout_complete), spec_or_metadata_changed),
         ),
         owns(NETWORK_BINDING),
-        watches(NETWORK_CONTEXT, from_context),
-        watches(LOCATION_BINDING, from_location),
+        watches(NETWORK_CONTEXT, map_context),
+        watches(LOCATION_BINDING, map_location),
         reads(SUBNET),
     ),
     entitled_only=True,

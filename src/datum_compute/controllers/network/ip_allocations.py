@@ -15,7 +15,7 @@ from datum_compute.api.meta.objects import KindInfo, Ref
 from datum_compute.api.networking.network import IPAllocation
 from datum_compute.api.planes import PLATFORM
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.effects import apply_plan
 from datum_compute.controllers.prefix_ledger import USER_EDGES, USER_INDEXES, observe_prefix_user
 from datum_compute.planning.network.prefixes import (
     HolderState,
@@ -43,7 +43,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     project = None if removed else context.planes.project(allocation.spec.project)
     holder = HolderState.GONE if removed else await _observe_holder(project, allocation)
     user = _find_user(context, project, allocation) if holder is HolderState.GONE else ""
-    return await carry_out(context.planes, plan_orphaned_allocation(allocation, holder, user))
+    return await apply_plan(context.planes, plan_orphaned_allocation(allocation, holder, user))
 
 
 async def _observe_holder(project: CachedClient | None, allocation: IPAllocation) -> HolderState:
@@ -61,7 +61,7 @@ async def _observe_holder(project: CachedClient | None, allocation: IPAllocation
 
 
 def _find_user(context: Context, project: CachedClient | None, allocation: IPAllocation) -> str:
-    """Return an object that uses the prefix or was cut from it; the empty string if none does."""
+    """Return an object or allocation that uses the prefix; the empty string if none does."""
     cidr = allocation.spec.cidr
     recorded = context.planes.require(PLATFORM).read(IP_ALLOCATION)
     for inner in recorded.with_label(labels.POOL, pool_label(cidr)):
@@ -69,22 +69,22 @@ def _find_user(context: Context, project: CachedClient | None, allocation: IPAll
     return observe_prefix_user(context, project, cidr)
 
 
-def from_subnet(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_subnet(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     prefix = prefix_of(change.latest) if change.new is None else ""
     return [_key(prefix)] if prefix else []
 
 
-def from_work(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_work(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a deleted Work to its prefixes, which the cell no longer uses."""
     return map(_key, carried_prefixes(change.latest)) if change.new is None else []
 
 
-def from_deployment(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_deployment(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a deleted deployment to its prefixes, which the project may no longer use."""
     return map(_key, attached_prefixes(change.latest)) if change.new is None else []
 
 
-def from_instance(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_instance(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a deleted instance to its prefixes.
 
     If the watches are slow, the instance may be the last user that is removed from the caches.
@@ -102,10 +102,10 @@ CONTROLLER = Controller(
     reconcile=reconcile,
     edges=(
         for_(IP_ALLOCATION),
-        watches(SUBNET, from_subnet, on="project"),
-        watches(WORK, from_work, on="hub"),
-        watches(DEPLOYMENT, from_deployment, on="project"),
-        watches(INSTANCE, from_instance, on="hub"),
+        watches(SUBNET, map_subnet, on="project"),
+        watches(WORK, map_work, on="hub"),
+        watches(DEPLOYMENT, map_deployment, on="project"),
+        watches(INSTANCE, map_instance, on="hub"),
         *USER_EDGES,
     ),
     indexes=USER_INDEXES,

@@ -27,7 +27,7 @@ from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.api.networking.network import NetworkContext
 from datum_compute.api.planes import PLATFORM
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.effects import apply_plan
 from datum_compute.controllers.prefix_ledger import map_to_holder, observe_ledger
 from datum_compute.planes.catalogue import default_network
 from datum_compute.planning.network.networks import (
@@ -50,36 +50,36 @@ from datum_compute.runtime.predicates import generation_changed, never, value_ch
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.require(key.plane)
-    network = view.read(NETWORK).get(key.ref)
+    client = context.planes.require(key.plane)
+    network = client.read(NETWORK).get(key.ref)
     if network is None:
         return Done()
-    contexts = view.read(NETWORK_CONTEXT).owned_by(network.metadata.uid)
+    contexts = client.read(NETWORK_CONTEXT).owned_by(network.metadata.uid)
     ledger = observe_ledger(context, key.plane, network, IPV6_NETWORKS)
     prefix = network.status.ipam.ipv6_prefix
     recorded = context.planes.require(PLATFORM).read(IP_ALLOCATION)
     prefixes_in_use = len(recorded.with_label(labels.POOL, pool_label(prefix))) if prefix else 0
     plan = plan_network(key.plane, network, contexts, ledger, prefixes_in_use, context.now())
-    return await carry_out(context.planes, plan)
+    return await apply_plan(context.planes, plan)
 
 
-def from_context(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_context(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a deleted context to its network, which may wait for its last context to be deleted."""
     found = change.latest
     if change.new is None:
-        yield Key(view.plane, Ref(found.metadata.namespace, found.spec.network.name))
+        yield Key(client.plane, Ref(found.metadata.namespace, found.spec.network.name))
 
 
-def from_inner_allocation(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_inner_allocation(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a deleted allocation to the network from whose prefix it was cut.
 
     A terminating network waits for the last such allocation. The network is found as the holder of
     the prefix that was the pool.
     """
     if change.new is None:
-        pool = view.cached(IP_ALLOCATION).get(Ref("", allocation_name(change.latest.spec.pool)))
+        pool = client.cached(IP_ALLOCATION).get(Ref("", allocation_name(change.latest.spec.pool)))
         if pool is not None:
-            yield from _to_network(view, ObjectChange(None, pool))
+            yield from _to_network(client, ObjectChange(None, pool))
 
 
 _to_network = map_to_holder(NETWORK)
@@ -90,9 +90,9 @@ NETWORK_CONTROLLER = Controller(
     reconcile=reconcile,
     edges=(
         for_(NETWORK),
-        watches(NETWORK_CONTEXT, from_context),
+        watches(NETWORK_CONTEXT, map_context),
         watches(IP_ALLOCATION, _to_network, on="platform"),
-        watches(IP_ALLOCATION, from_inner_allocation, on="platform"),
+        watches(IP_ALLOCATION, map_inner_allocation, on="platform"),
     ),
     finalizers=(labels.NETWORK_FINALIZER,),
 )
@@ -102,26 +102,26 @@ NETWORK_CONTROLLER = Controller(
 
 
 async def reconcile_binding(context: Context, key: Key) -> Outcome:
-    view = context.planes.require(key.plane)
-    binding = view.read(NETWORK_BINDING).get(key.ref)
+    client = context.planes.require(key.plane)
+    binding = client.read(NETWORK_BINDING).get(key.ref)
     if binding is None:
         return Done()
     network, location = network_ref(binding), binding.spec.location.name
     inputs = BindingInputs(
-        network=view.read(NETWORK).get(network),
-        location=view.read(LOCATION_BINDING).get(Ref("", location)),
-        context=view.read(NETWORK_CONTEXT).get(context_ref(network, location)),
+        network=client.read(NETWORK).get(network),
+        location=client.read(LOCATION_BINDING).get(Ref("", location)),
+        context=client.read(NETWORK_CONTEXT).get(context_ref(network, location)),
     )
-    return await carry_out(context.planes, plan_binding(key.plane, binding, inputs, context.now()))
+    return await apply_plan(context.planes, plan_binding(key.plane, binding, inputs, context.now()))
 
 
-def _bindings_with_label(view: CachedClient, label: str, value: str) -> Iterable[Key]:
-    for binding in view.cached(NETWORK_BINDING).with_label(label, value):
-        yield Key(view.plane, ref_of(binding))
+def _bindings_with_label(client: CachedClient, label: str, value: str) -> Iterable[Key]:
+    for binding in client.cached(NETWORK_BINDING).with_label(label, value):
+        yield Key(client.plane, ref_of(binding))
 
 
-def from_binding_context(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    return _bindings_with_label(view, labels.NETWORK_CONTEXT, change.latest.metadata.name)
+def map_binding_context(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    return _bindings_with_label(client, labels.NETWORK_CONTEXT, change.latest.metadata.name)
 
 
 def _without_annotations(context: NetworkContext) -> object:
@@ -130,15 +130,15 @@ def _without_annotations(context: NetworkContext) -> object:
     return context.spec, context.status, metadata.owner_references, metadata.deletion_timestamp
 
 
-def from_network(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_network(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a network to its bindings."""
     value = binding_labels(ref_of(change.latest), "")[labels.NETWORK]
-    return _bindings_with_label(view, labels.NETWORK, value)
+    return _bindings_with_label(client, labels.NETWORK, value)
 
 
-def from_location(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_location(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     value = binding_labels(Ref("", ""), change.latest.metadata.name)[labels.LOCATION]
-    return _bindings_with_label(view, labels.LOCATION, value)
+    return _bindings_with_label(client, labels.LOCATION, value)
 
 
 BINDING_CONTROLLER = Controller(
@@ -148,10 +148,10 @@ BINDING_CONTROLLER = Controller(
     edges=(
         for_(NETWORK_BINDING),
         watches(
-            NETWORK_CONTEXT, from_binding_context, update_filter=value_changed(_without_annotations)
+            NETWORK_CONTEXT, map_binding_context, update_filter=value_changed(_without_annotations)
         ),
-        watches(NETWORK, from_network, update_filter=generation_changed),
-        watches(LOCATION_BINDING, from_location, update_filter=never),
+        watches(NETWORK, map_network, update_filter=generation_changed),
+        watches(LOCATION_BINDING, map_location, update_filter=never),
     ),
 )
 
@@ -160,17 +160,17 @@ BINDING_CONTROLLER = Controller(
 
 
 async def reconcile_context(context: Context, key: Key) -> Outcome:
-    view = context.planes.require(key.plane)
-    found = view.read(NETWORK_CONTEXT).get(key.ref)
+    client = context.planes.require(key.plane)
+    found = client.read(NETWORK_CONTEXT).get(key.ref)
     if found is None or found.is_terminating:
         return Done()
-    network = view.read(NETWORK).get(Ref(key.ref.namespace, found.spec.network.name))
+    network = client.read(NETWORK).get(Ref(key.ref.namespace, found.spec.network.name))
     if network is None:
         return Done()  # the garbage collector deletes the context
-    if not await _has_bindings(view, found):
-        return await carry_out(context.planes, plan_context_removal(key.plane, found))
+    if not await _has_bindings(client, found):
+        return await apply_plan(context.planes, plan_context_removal(key.plane, found))
     names = [subnet_name(found, family) for family in found.spec.ip_families]
-    claims, subnets = view.read(SUBNET_CLAIM), view.read(SUBNET)
+    claims, subnets = client.read(SUBNET_CLAIM), client.read(SUBNET)
     plan = plan_context(
         key.plane,
         found,
@@ -179,24 +179,24 @@ async def reconcile_context(context: Context, key: Key) -> Outcome:
         {n: s for n in names if (s := subnets.get(Ref(key.ref.namespace, n))) is not None},
         context.now(),
     )
-    return await carry_out(context.planes, plan)
+    return await apply_plan(context.planes, plan)
 
 
-async def _has_bindings(view: CachedClient, context: NetworkContext) -> bool:
+async def _has_bindings(client: CachedClient, context: NetworkContext) -> bool:
     """Return True if a binding uses the context. A live list confirms that there is none."""
     name = context.metadata.name
-    cached = view.read(NETWORK_BINDING).with_label(labels.NETWORK_CONTEXT, name)
+    cached = client.read(NETWORK_BINDING).with_label(labels.NETWORK_CONTEXT, name)
     if holders_of(context, cached):
         return True
-    listed = await view.client.list(NETWORK_BINDING)
+    listed = await client.client.list(NETWORK_BINDING)
     return bool(holders_of(context, listed.items))
 
 
-def from_binding(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_binding(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a created or deleted binding to its context."""
     if change.old is None or change.new is None:
         binding = change.latest
-        yield Key(view.plane, context_ref(network_ref(binding), binding.spec.location.name))
+        yield Key(client.plane, context_ref(network_ref(binding), binding.spec.location.name))
 
 
 CONTEXT_CONTROLLER = Controller(
@@ -207,7 +207,7 @@ CONTEXT_CONTROLLER = Controller(
         for_(NETWORK_CONTEXT),
         owns(SUBNET_CLAIM),
         owns(SUBNET),
-        watches(NETWORK_BINDING, from_binding),
+        watches(NETWORK_BINDING, map_binding),
     ),
 )
 
@@ -221,23 +221,23 @@ _NAMESPACE = Ref("", _DESIRED.metadata.namespace)
 async def reconcile_default_network(context: Context, key: Key) -> Outcome:
     if key.ref != _NAMESPACE:
         return Done()
-    view = context.planes.require(key.plane)
-    namespace = view.read(NAMESPACE).get(key.ref)
-    existing = view.read(NETWORK).get(ref_of(_DESIRED))
+    client = context.planes.require(key.plane)
+    namespace = client.read(NAMESPACE).get(key.ref)
+    existing = client.read(NETWORK).get(ref_of(_DESIRED))
     plan = plan_default_network(key.plane, namespace, existing, _DESIRED)
-    return await carry_out(context.planes, plan)
+    return await apply_plan(context.planes, plan)
 
 
-def from_default_network(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_default_network(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a deleted default network to its namespace."""
     if change.new is None and ref_of(change.latest) == ref_of(_DESIRED):
-        yield Key(view.plane, _NAMESPACE)
+        yield Key(client.plane, _NAMESPACE)
 
 
 DEFAULT_NETWORK_CONTROLLER = Controller(
     name="default-network",
     role="project",
     reconcile=reconcile_default_network,
-    edges=(for_(NAMESPACE), watches(NETWORK, from_default_network)),
+    edges=(for_(NAMESPACE), watches(NETWORK, map_default_network)),
     workers=1,
 )

@@ -10,7 +10,7 @@ from datum_compute.api.kinds import IP_ALLOCATION, NETWORK, NETWORK_CONTEXT, SUB
 from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.api.networking.network import Network, Subnet
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.effects import apply_plan
 from datum_compute.controllers.prefix_ledger import (
     USER_EDGES,
     USER_INDEXES,
@@ -39,36 +39,36 @@ from datum_compute.runtime.informer import ObjectChange
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.require(key.plane)
-    subnet = view.read(SUBNET).get(key.ref)
+    client = context.planes.require(key.plane)
+    subnet = client.read(SUBNET).get(key.ref)
     if subnet is None:
         return Done()
-    network = _network_of(view, subnet)
+    network = _network_of(client, subnet)
     ledger = observe_ledger(context, key.plane, subnet, pool_of(subnet, network))
     if subnet.is_terminating:
-        users = {a.spec.cidr: observe_prefix_user(context, view, a.spec.cidr) for a in ledger.own}
+        users = {a.spec.cidr: observe_prefix_user(context, client, a.spec.cidr) for a in ledger.own}
         plan = plan_subnet_removal(key.plane, subnet, ledger, users)
     else:
         plan = plan_subnet(key.plane, subnet, network, ledger, context.now())
-    return await carry_out(context.planes, plan)
+    return await apply_plan(context.planes, plan)
 
 
-def _network_of(view: CachedClient, subnet: Subnet) -> Network | None:
+def _network_of(client: CachedClient, subnet: Subnet) -> Network | None:
     namespace = subnet.metadata.namespace
-    context = view.read(NETWORK_CONTEXT).get(Ref(namespace, subnet.spec.network_context.name))
+    context = client.read(NETWORK_CONTEXT).get(Ref(namespace, subnet.spec.network_context.name))
     if context is None:
         return None
-    return view.read(NETWORK).get(Ref(namespace, context.spec.network.name))
+    return client.read(NETWORK).get(Ref(namespace, context.spec.network.name))
 
 
-def from_network(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_network(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a network to its subnets: an IPv6 subnet waits for the prefix of its network."""
     old, new = change.old, change.new
     if old is not None and new is not None and old.status.ipam == new.status.ipam:
         return
-    for context in view.cached(NETWORK_CONTEXT).owned_by(change.latest.metadata.uid):
-        for subnet in view.cached(SUBNET).owned_by(context.metadata.uid):
-            yield Key(view.plane, ref_of(subnet))
+    for context in client.cached(NETWORK_CONTEXT).owned_by(change.latest.metadata.uid):
+        for subnet in client.cached(SUBNET).owned_by(context.metadata.uid):
+            yield Key(client.plane, ref_of(subnet))
 
 
 SUBNET_CONTROLLER = Controller(
@@ -78,7 +78,7 @@ SUBNET_CONTROLLER = Controller(
     edges=(
         for_(SUBNET),
         reads(NETWORK_CONTEXT),
-        watches(NETWORK, from_network),
+        watches(NETWORK, map_network),
         watches(IP_ALLOCATION, map_to_holder(SUBNET), on="platform"),
         *USER_EDGES,
     ),
@@ -91,19 +91,19 @@ SUBNET_CONTROLLER = Controller(
 
 
 async def reconcile_subnet_claim(context: Context, key: Key) -> Outcome:
-    view = context.planes.require(key.plane)
-    claim = view.read(SUBNET_CLAIM).get(key.ref)
+    client = context.planes.require(key.plane)
+    claim = client.read(SUBNET_CLAIM).get(key.ref)
     if claim is None:
         return Done()
     context_ref = Ref(key.ref.namespace, claim.spec.network_context.name)
     plan = plan_claim(
         key.plane,
         claim,
-        view.read(NETWORK_CONTEXT).get(context_ref),
-        view.read(SUBNET).get(key.ref),
+        client.read(NETWORK_CONTEXT).get(context_ref),
+        client.read(SUBNET).get(key.ref),
         context.now(),
     )
-    return await carry_out(context.planes, plan)
+    return await apply_plan(context.planes, plan)
 
 
 SUBNET_CLAIM_CONTROLLER = Controller(

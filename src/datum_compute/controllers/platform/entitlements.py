@@ -22,7 +22,7 @@ from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import PLATFORM, member_name, project_plane
 from datum_compute.api.services import ServiceConfiguration, ServiceConsumer, consumer_name
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.effects import apply_plan
 from datum_compute.planning.platform.entitlements import EntitlementInputs, plan_entitlement
 from datum_compute.planning.platform.services import BY_SERVICE, DRAFT, index_service, is_published
 from datum_compute.runtime.cache import Index
@@ -32,8 +32,8 @@ from datum_compute.runtime.informer import ObjectChange
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view, platform = context.planes.require(key.plane), context.planes.require(PLATFORM)
-    entitlement = view.read(ENTITLEMENT).get(key.ref)
+    client, platform = context.planes.require(key.plane), context.planes.require(PLATFORM)
+    entitlement = client.read(ENTITLEMENT).get(key.ref)
     if entitlement is None:
         return Done()
     name = entitlement.spec.service_ref.name
@@ -47,12 +47,12 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         configuration=_configuration(platform, name),
         consumer=platform.read(CONSUMER).get(consumer),
         locations=platform.read(LOCATION).all(),
-        grants=view.read(GRANT).all(),
-        bindings=view.read(LOCATION_BINDING).all(),
-        entitlements=view.read(ENTITLEMENT).all(),
+        grants=client.read(GRANT).all(),
+        bindings=client.read(LOCATION_BINDING).all(),
+        entitlements=client.read(ENTITLEMENT).all(),
         offered=frozenset(s.metadata.name for s in platform.read(SERVICE).all() if is_published(s)),
     )
-    return await carry_out(context.planes, plan_entitlement(inputs, context.now()))
+    return await apply_plan(context.planes, plan_entitlement(inputs, context.now()))
 
 
 def _configuration(platform: CachedClient, service: str) -> ServiceConfiguration | None:
@@ -64,22 +64,24 @@ def _configuration(platform: CachedClient, service: str) -> ServiceConfiguration
     return min(found, key=lambda c: c.metadata.name, default=None)
 
 
-def from_consumer(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_consumer(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     return _entitlement_keys([change.latest])
 
 
-def from_service(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    return _entitlement_keys(view.cached(CONSUMER).indexed(BY_SERVICE, change.latest.metadata.name))
+def map_service(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    return _entitlement_keys(
+        client.cached(CONSUMER).indexed(BY_SERVICE, change.latest.metadata.name)
+    )
 
 
-def from_configuration(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_configuration(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     name = change.latest.spec.service_ref.name
-    return _entitlement_keys(view.cached(CONSUMER).indexed(BY_SERVICE, name))
+    return _entitlement_keys(client.cached(CONSUMER).indexed(BY_SERVICE, name))
 
 
-def from_location(view: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key]:
+def map_location(client: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a location to all entitlements, because it is offered to every consumer."""
-    return _entitlement_keys(view.cached(CONSUMER).all())
+    return _entitlement_keys(client.cached(CONSUMER).all())
 
 
 def _entitlement_keys(consumers: Iterable[ServiceConsumer]) -> Iterator[Key]:
@@ -98,10 +100,10 @@ CONTROLLER = Controller(
         owns(GRANT),
         owns(LOCATION_BINDING),
         owns(ENTITLEMENT),
-        watches(CONSUMER, from_consumer, on="platform"),
-        watches(SERVICE, from_service, on="platform"),
-        watches(SERVICE_CONFIGURATION, from_configuration, on="platform"),
-        watches(LOCATION, from_location, on="platform"),
+        watches(CONSUMER, map_consumer, on="platform"),
+        watches(SERVICE, map_service, on="platform"),
+        watches(SERVICE_CONFIGURATION, map_configuration, on="platform"),
+        watches(LOCATION, map_location, on="platform"),
     ),
     indexes=(
         Index(CONSUMER, BY_SERVICE, index_service, on="platform"),

@@ -13,7 +13,7 @@ from datum_compute.api.kinds import INSTANCE_TYPE
 from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.api.planes import PLATFORM, PlaneName
 from datum_compute.controllers.context import FEDERATED, Context
-from datum_compute.controllers.effects import carry_out, for_each_plane
+from datum_compute.controllers.effects import apply_plan, for_each_plane
 from datum_compute.planning.plan import Plan
 from datum_compute.planning.platform.instance_types import (
     plan_copy,
@@ -35,14 +35,14 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return Done()
     replacement = types.get(Ref("", found.spec.lifecycle.replacement_instance_type))
     plan = plan_instance_type(key.plane, found, replacement, context.now())
-    return await carry_out(context.planes, plan)
+    return await apply_plan(context.planes, plan)
 
 
-def from_replacement(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_replacement(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map an instance type to the types that name it as their replacement."""
     name = change.latest.metadata.name
-    for found in view.cached(INSTANCE_TYPE).indexed(BY_REPLACEMENT, name):
-        yield Key(view.plane, ref_of(found))
+    for found in client.cached(INSTANCE_TYPE).indexed(BY_REPLACEMENT, name):
+        yield Key(client.plane, ref_of(found))
 
 
 def _replacements(instance_type: InstanceType) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ INSTANCE_TYPE_CONTROLLER = Controller(
     reconcile=reconcile,
     edges=(
         for_(INSTANCE_TYPE),
-        watches(INSTANCE_TYPE, from_replacement),
+        watches(INSTANCE_TYPE, map_replacement),
     ),
     indexes=(Index(INSTANCE_TYPE, BY_REPLACEMENT, _replacements),),
 )
@@ -77,13 +77,13 @@ async def reconcile_copies(context: Context, key: Key) -> Outcome:
     async def mirror(plane: PlaneName) -> None:
         copy = context.planes.require(plane).read(INSTANCE_TYPE).get(key.ref)
         actions = plan_copy(plane, original, copy) if original else plan_removal(plane, copy)
-        await carry_out(context.planes, Plan(tuple(actions)))
+        await apply_plan(context.planes, Plan(tuple(actions)))
 
     await for_each_plane(context.planes, COPIED_TO, mirror)
     return Done() if original is None else Requeue(RESYNC_S)
 
 
-def to_original(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_copy_to_original(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     yield Key(PLATFORM, ref_of(change.latest))
 
 
@@ -93,7 +93,7 @@ COPY_CONTROLLER = Controller(
     reconcile=reconcile_copies,
     edges=(
         for_(INSTANCE_TYPE),
-        *(watches(INSTANCE_TYPE, to_original, on=role) for role in COPIED_TO),
+        *(watches(INSTANCE_TYPE, map_copy_to_original, on=role) for role in COPIED_TO),
     ),
     modes=(FEDERATED,),
 )

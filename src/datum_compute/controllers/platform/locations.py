@@ -14,7 +14,7 @@ from datum_compute.api.meta.objects import Ref
 from datum_compute.api.networking.location import LocationBinding
 from datum_compute.api.planes import PLATFORM, PlaneName
 from datum_compute.controllers.context import FEDERATED, Context
-from datum_compute.controllers.effects import carry_out, for_each_plane
+from datum_compute.controllers.effects import apply_plan, for_each_plane
 from datum_compute.planning.plan import Plan
 from datum_compute.planning.platform.locations import (
     city_of_cell,
@@ -34,10 +34,10 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if location is None or location.is_terminating:
         return Done()
     clusters = context.planes.hub.read(CLUSTER).all()
-    return await carry_out(context.planes, plan_location(location, clusters, context.now()))
+    return await apply_plan(context.planes, plan_location(location, clusters, context.now()))
 
 
-def from_cluster(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_cluster(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a cell whose reachability, drain state or city changed to the locations of its cities."""
     versions = [cluster for cluster in (change.old, change.new) if cluster is not None]
     cities = dict.fromkeys(city_of_cell(cluster) for cluster in versions)
@@ -49,7 +49,7 @@ LOCATION_CONTROLLER = Controller(
     name="location",
     role="platform",
     reconcile=reconcile,
-    edges=(for_(LOCATION), watches(CLUSTER, from_cluster, on="hub")),
+    edges=(for_(LOCATION), watches(CLUSTER, map_cluster, on="hub")),
     workers=1,
     modes=(FEDERATED,),
 )
@@ -69,13 +69,13 @@ async def reconcile_binding(context: Context, key: Key, *, single_cluster: bool)
             actions = plan_availability(
                 plane, binding, location, context.now(), single_cluster=single_cluster
             )
-            await carry_out(context.planes, Plan(tuple(actions)))
+            await apply_plan(context.planes, Plan(tuple(actions)))
 
     await for_each_plane(context.planes, ("project",), report)
     return Done()
 
 
-def to_location(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_binding_to_location(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     yield Key(PLATFORM, Ref("", change.latest.spec.location_ref.name))
 
 
@@ -92,7 +92,7 @@ def controller(*, single_cluster: bool) -> Controller[Context]:
         name="locationbinding",
         role="platform",
         reconcile=partial(reconcile_binding, single_cluster=single_cluster),
-        edges=(for_(LOCATION), watches(LOCATION_BINDING, to_location, on="project")),
+        edges=(for_(LOCATION), watches(LOCATION_BINDING, map_binding_to_location, on="project")),
         indexes=(Index(LOCATION_BINDING, BY_LOCATION, _index_location, on="project"),),
         workers=1,
     )

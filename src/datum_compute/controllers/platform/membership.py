@@ -36,7 +36,7 @@ from datum_compute.api.services import (
     consumer_name,
 )
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.effects import apply_plan
 from datum_compute.planes.lifecycle import delete_objects, list_objects
 from datum_compute.planes.membership import ProjectMembership
 from datum_compute.planning.plan import Plan, add_finalizer, drop_finalizer
@@ -84,7 +84,7 @@ async def _entitle(
 ) -> Outcome:
     """Engage the project. A finalizer keeps its consumer until the project is drained."""
     missing = add_finalizer(PLATFORM, CONSUMER, consumer, labels.CONSUMER_FINALIZER)
-    await carry_out(context.planes, Plan(tuple(missing)))
+    await apply_plan(context.planes, Plan(tuple(missing)))
     await membership.engage(plane, entitled=True)
     return Done()
 
@@ -141,7 +141,7 @@ async def _release_consumer(context: Context, consumer: ServiceConsumer | None) 
     if consumer is None or not consumer.is_terminating:
         return Done()
     released = drop_finalizer(PLATFORM, CONSUMER, consumer, labels.CONSUMER_FINALIZER)
-    return await carry_out(context.planes, Plan(tuple(released)))
+    return await apply_plan(context.planes, Plan(tuple(released)))
 
 
 def _has_workloads(project: CachedClient) -> bool:
@@ -157,12 +157,12 @@ async def _is_drained(project: CachedClient) -> bool:
     return not any([(await project.client.list(kind)).items for kind in _DRAINED_KINDS])
 
 
-def from_consumer(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_consumer(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     yield Key(PLATFORM, Ref("", change.latest.spec.consumer_project_ref.name))
 
 
-def from_project(view: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key]:
-    yield Key(PLATFORM, Ref("", member_name(view.plane)))
+def map_project(client: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key]:
+    yield Key(PLATFORM, Ref("", member_name(client.plane)))
 
 
 PROJECT_CONTROLLER = Controller(
@@ -171,9 +171,9 @@ PROJECT_CONTROLLER = Controller(
     reconcile=reconcile,
     edges=(
         for_(PROJECT),
-        watches(CONSUMER, from_consumer),
-        watches(WORKLOAD, from_project, on="project", update_filter=never),
-        watches(DEPLOYMENT, from_project, on="project", update_filter=never),
+        watches(CONSUMER, map_consumer),
+        watches(WORKLOAD, map_project, on="project", update_filter=never),
+        watches(DEPLOYMENT, map_project, on="project", update_filter=never),
         reads(ENTITLEMENT, on="project"),
     ),
     finalizers=(labels.CONSUMER_FINALIZER,),
@@ -198,7 +198,7 @@ async def reconcile_hub_namespaces(context: Context, key: Key) -> Outcome:
     return Done()
 
 
-def to_project(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_to_project(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a hub namespace to the project in its labels, and to the one in its previous labels."""
     for namespace in filter(None, (change.new, change.old)):
         name = decode_project_label(namespace.metadata.labels.get(labels.UPSTREAM_CLUSTER, ""))
@@ -210,6 +210,6 @@ HUB_NAMESPACE_CONTROLLER = Controller(
     name="membership",
     role="hub",
     reconcile=reconcile_hub_namespaces,
-    edges=(watches(NAMESPACE, to_project),),
+    edges=(watches(NAMESPACE, map_to_project),),
     workers=1,
 )

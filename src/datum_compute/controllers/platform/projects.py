@@ -17,7 +17,7 @@ from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.api.planes import project_plane
 from datum_compute.api.resourcemanager import Project
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.effects import apply_plan
 from datum_compute.planning.platform.projects import (
     organization_namespace,
     plan_cleanup,
@@ -36,16 +36,16 @@ BY_OWNER = "owner"
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.require(key.plane)
-    project = view.read(PROJECT).get(key.ref)
+    client = context.planes.require(key.plane)
+    project = client.read(PROJECT).get(key.ref)
     if project is None:
         return Done()
     if project.is_terminating:
         return await _delete_plane(context, project)
-    owner = view.read(ORGANIZATION).get(Ref("", project.spec.owner_ref.name))
+    owner = client.read(ORGANIZATION).get(Ref("", project.spec.owner_ref.name))
     metadata = plan_project_metadata(project, owner)
     if metadata.actions:
-        return await carry_out(context.planes, metadata)
+        return await apply_plan(context.planes, metadata)
     return await _create_plane(context, project)
 
 
@@ -56,9 +56,9 @@ async def _create_plane(context: Context, project: Project) -> Outcome:
     try:
         await lifecycle.create(project_plane(metadata.name), owner)
     except ApiError as error:
-        await carry_out(context.planes, plan_failed(project, str(error), context.now()))
+        await apply_plan(context.planes, plan_failed(project, str(error), context.now()))
         raise
-    return await carry_out(context.planes, plan_ready(project, context.now()))
+    return await apply_plan(context.planes, plan_ready(project, context.now()))
 
 
 async def _delete_plane(context: Context, project: Project) -> Outcome:
@@ -67,24 +67,24 @@ async def _delete_plane(context: Context, project: Project) -> Outcome:
     if labels.PROJECT_FINALIZER not in project.metadata.finalizers:
         return Done()
     if left := await lifecycle.drain(plane):
-        return await carry_out(context.planes, plan_cleanup(project, left, context.now()))
+        return await apply_plan(context.planes, plan_cleanup(project, left, context.now()))
     await lifecycle.delete(plane)
-    return await carry_out(context.planes, plan_release(project))
+    return await apply_plan(context.planes, plan_release(project))
 
 
-def from_organization(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_organization(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a new organization to its projects, which may have been created first."""
     if change.old is not None:
         return
-    for project in view.cached(PROJECT).indexed(BY_OWNER, change.latest.metadata.name):
-        yield Key(view.plane, ref_of(project))
+    for project in client.cached(PROJECT).indexed(BY_OWNER, change.latest.metadata.name):
+        yield Key(client.plane, ref_of(project))
 
 
 PROJECT_CONTROLLER = Controller(
     name="project",
     role="platform",
     reconcile=reconcile,
-    edges=(for_(PROJECT), watches(ORGANIZATION, from_organization)),
+    edges=(for_(PROJECT), watches(ORGANIZATION, map_organization)),
     indexes=(Index(PROJECT, BY_OWNER, lambda project: (project.spec.owner_ref.name,)),),
     finalizers=(labels.PROJECT_FINALIZER,),
     workers=4,
@@ -95,13 +95,13 @@ PROJECT_CONTROLLER = Controller(
 
 
 async def reconcile_organization(context: Context, key: Key) -> Outcome:
-    view = context.planes.require(key.plane)
-    organization = view.read(ORGANIZATION).get(key.ref)
+    client = context.planes.require(key.plane)
+    organization = client.read(ORGANIZATION).get(key.ref)
     if organization is None:
         return Done()
-    namespace = view.read(NAMESPACE).get(Ref("", organization_namespace(key.ref.name)))
+    namespace = client.read(NAMESPACE).get(Ref("", organization_namespace(key.ref.name)))
     plan = plan_organization(organization, namespace, context.now())
-    return await carry_out(context.planes, plan)
+    return await apply_plan(context.planes, plan)
 
 
 ORGANIZATION_CONTROLLER = Controller(

@@ -12,7 +12,7 @@ from typing import Any
 from datum_compute.api.kinds import CONSUMER, REGISTRATION, SERVICE, SERVICE_CONFIGURATION
 from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.effects import apply_plan
 from datum_compute.planning.platform.services import (
     BY_SERVICE,
     index_service,
@@ -30,31 +30,31 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     service = context.planes.require(key.plane).read(SERVICE).get(key.ref)
     if service is None:
         return Done()
-    return await carry_out(context.planes, plan_service(service, context.now()))
+    return await apply_plan(context.planes, plan_service(service, context.now()))
 
 
 async def reconcile_configuration(context: Context, key: Key) -> Outcome:
-    view = context.planes.require(key.plane)
-    configuration = view.read(SERVICE_CONFIGURATION).get(key.ref)
+    client = context.planes.require(key.plane)
+    configuration = client.read(SERVICE_CONFIGURATION).get(key.ref)
     if configuration is None:
         return Done()
-    service = view.read(SERVICE).get(Ref("", configuration.spec.service_ref.name))
-    registered = view.read(REGISTRATION).all()
+    service = client.read(SERVICE).get(Ref("", configuration.spec.service_ref.name))
+    registered = client.read(REGISTRATION).all()
     plan = plan_configuration(configuration, service, registered, context.now())
-    return await carry_out(context.planes, plan)
+    return await apply_plan(context.planes, plan)
 
 
-def from_service(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_service(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     name = change.latest.metadata.name
-    for configuration in view.cached(SERVICE_CONFIGURATION).indexed(BY_SERVICE, name):
-        yield Key(view.plane, ref_of(configuration))
+    for configuration in client.cached(SERVICE_CONFIGURATION).indexed(BY_SERVICE, name):
+        yield Key(client.plane, ref_of(configuration))
 
 
-def from_registration(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_registration(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a deleted registration to all configurations, because one of them may recreate it."""
     if change.new is None:
-        for configuration in view.cached(SERVICE_CONFIGURATION).all():
-            yield Key(view.plane, ref_of(configuration))
+        for configuration in client.cached(SERVICE_CONFIGURATION).all():
+            yield Key(client.plane, ref_of(configuration))
 
 
 SERVICES_CONTROLLER = Controller(
@@ -67,8 +67,8 @@ CONFIGURATION_CONTROLLER = Controller(
     reconcile=reconcile_configuration,
     edges=(
         for_(SERVICE_CONFIGURATION),
-        watches(SERVICE, from_service),
-        watches(REGISTRATION, from_registration),
+        watches(SERVICE, map_service),
+        watches(REGISTRATION, map_registration),
     ),
     indexes=(Index(SERVICE_CONFIGURATION, BY_SERVICE, index_service),),
     workers=1,
@@ -81,23 +81,23 @@ SERVICE_CONTROLLERS = (SERVICES_CONTROLLER, CONFIGURATION_CONTROLLER)
 
 
 async def reconcile_consumer(context: Context, key: Key) -> Outcome:
-    view = context.planes.require(key.plane)
-    consumer = view.read(CONSUMER).get(key.ref)
+    client = context.planes.require(key.plane)
+    consumer = client.read(CONSUMER).get(key.ref)
     if consumer is None:
         return Done()
-    service = view.read(SERVICE).get(Ref("", consumer.spec.service_ref.name))
-    return await carry_out(context.planes, plan_consumer(consumer, service, context.now()))
+    service = client.read(SERVICE).get(Ref("", consumer.spec.service_ref.name))
+    return await apply_plan(context.planes, plan_consumer(consumer, service, context.now()))
 
 
-def from_consumed_service(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    for consumer in view.cached(CONSUMER).indexed(BY_SERVICE, change.latest.metadata.name):
-        yield Key(view.plane, ref_of(consumer))
+def map_consumed_service(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    for consumer in client.cached(CONSUMER).indexed(BY_SERVICE, change.latest.metadata.name):
+        yield Key(client.plane, ref_of(consumer))
 
 
 CONSUMER_CONTROLLER = Controller(
     name="service-consumer",
     role="platform",
     reconcile=reconcile_consumer,
-    edges=(for_(CONSUMER), watches(SERVICE, from_consumed_service)),
+    edges=(for_(CONSUMER), watches(SERVICE, map_consumed_service)),
     indexes=(Index(CONSUMER, BY_SERVICE, index_service),),
 )

@@ -43,12 +43,12 @@ from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref
 from datum_compute.api.planes import HUB, deployment_of, instance_name, plane_role, source_uid
 from datum_compute.api.quota import ResourceClaim
 from datum_compute.controllers.context import FEDERATED, Context
-from datum_compute.controllers.effects import carry_out
-from datum_compute.controllers.instance_quota import from_claim, observe_claim_location, size_on
+from datum_compute.controllers.effects import apply_plan
+from datum_compute.controllers.instance_quota import map_claim, observe_claim_location, size_on
 from datum_compute.planning.federation.cells import plan_orphaned_claims
 from datum_compute.planning.plan import Plan
 from datum_compute.planning.quota.claims import (
-    REFUSED_S,
+    REFUSED_RETRY_S,
     ReleaseState,
     claim_ref,
     claimed_instance,
@@ -88,19 +88,19 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return Done()
     location = observe_claim_location(context, key)
     if location is None:
-        return Requeue(REFUSED_S)
+        return Requeue(REFUSED_RETRY_S)
     claim = (
         context.planes.require(location.plane).read(CLAIM).get(claim_ref(location, key.ref.name))
     )
     plan = plan_claim(location, instance, claim, size_on(context, key, instance))
     try:
-        return await carry_out(context.planes, plan)
+        return await apply_plan(context.planes, plan)
     except (AlreadyExists, Forbidden, Invalid, NotFound) as error:
         if claim is not None:
             raise
         now, unix_s = context.now(), context.unix_s()
         report = plan_claim_error(key.plane, location, instance, error, now, unix_s)
-        return await carry_out(context.planes, report)
+        return await apply_plan(context.planes, report)
 
 
 def _claim_inputs(instance: Instance) -> object:
@@ -118,7 +118,7 @@ CLAIM_CONTROLLER = Controller(
         # request fails and is retried.
         watches(
             CLAIM,
-            from_claim,
+            map_claim,
             on="project",
             create_filter=never,
             update_filter=spec_or_metadata_changed,
@@ -163,9 +163,9 @@ async def reconcile_release(context: Context, key: Key) -> Outcome:
     if state is ReleaseState.RELEASING:
         # An earlier delete request may have been received, so the release is completed even if the
         # slot is occupied again.
-        await carry_out(context.planes, plan_release(key.plane, claim, None, None))
+        await apply_plan(context.planes, plan_release(key.plane, claim, None, None))
         return Requeue(RELEASE_RECHECK_S)
-    return await carry_out(context.planes, plan_release(key.plane, claim, instance, deployment))
+    return await apply_plan(context.planes, plan_release(key.plane, claim, instance, deployment))
 
 
 def _owner(claim: ResourceClaim, ref: Ref) -> Ref:
@@ -183,17 +183,17 @@ def _is_terminating(claim: ResourceClaim) -> bool:
     return claim.is_terminating
 
 
-def _from_instance(
-    single_project: str, view: CachedClient, change: ObjectChange[Any]
+def _map_instance(
+    single_project: str, client: CachedClient, change: ObjectChange[Any]
 ) -> Iterable[Key]:
     """Map a deleted instance to the claim of its slot."""
     if change.new is None:
         metadata = change.latest.metadata
-        yield from _claims(single_project, view, metadata.namespace, [metadata.name])
+        yield from _claims(single_project, client, metadata.namespace, [metadata.name])
 
 
-def _from_deployment(
-    single_project: str, view: CachedClient, change: ObjectChange[Any]
+def _map_deployment(
+    single_project: str, client: CachedClient, change: ObjectChange[Any]
 ) -> Iterable[Key]:
     """Map a deployment to the claims of the slots that it no longer wants."""
     if change.old is None:
@@ -201,7 +201,7 @@ def _from_deployment(
     metadata = change.old.metadata
     numbers = released_slots(change.old, change.new)
     names = [instance_name(metadata.name, number) for number in numbers]
-    yield from _claims(single_project, view, metadata.namespace, names)
+    yield from _claims(single_project, client, metadata.namespace, names)
 
 
 def released_slots(old: WorkloadDeployment, new: WorkloadDeployment | None) -> range:
@@ -218,10 +218,10 @@ def released_slots(old: WorkloadDeployment, new: WorkloadDeployment | None) -> r
 
 
 def _claims(
-    single_project: str, view: CachedClient, namespace: str, names: Iterable[str]
+    single_project: str, client: CachedClient, namespace: str, names: Iterable[str]
 ) -> Iterable[Key]:
-    found = view.cached(NAMESPACE).get(Ref("", namespace))
-    location = find_claim_location(view.plane, found, single_project)
+    found = client.cached(NAMESPACE).get(Ref("", namespace))
+    location = find_claim_location(client.plane, found, single_project)
     if location is not None:
         yield from (Key(location.plane, claim_ref(location, name)) for name in names)
 
@@ -240,8 +240,8 @@ def controller(single_project: str = "") -> Controller[Context]:
                 CLAIM,
                 update_filter=any_of(new_state(_is_terminating), spec_or_metadata_changed),
             ),
-            watches(INSTANCE, partial(_from_instance, single_project), on="cell"),
-            watches(DEPLOYMENT, partial(_from_deployment, single_project), on="cell"),
+            watches(INSTANCE, partial(_map_instance, single_project), on="cell"),
+            watches(DEPLOYMENT, partial(_map_deployment, single_project), on="cell"),
             reads(NAMESPACE, on="cell"),
         ),
         finalizers=(labels.CLAIM_FINALIZER,),
@@ -263,7 +263,7 @@ async def reconcile_cluster(context: Context, key: Key) -> Outcome:
         return Done()
     plan = _plan_claims(context, labels.SOURCE_CLUSTER, cell, f"cell {cell} has left")
     if plan.actions and await hub.get_uncached(CLUSTER, key.ref) is None:
-        return await carry_out(context.planes, plan)
+        return await apply_plan(context.planes, plan)
     return Done()
 
 
@@ -281,7 +281,7 @@ async def reconcile_namespace(context: Context, key: Key) -> Outcome:
         return Done()
     if any(carries(work, name) for work in (await hub.client.list(WORK)).items):
         return Requeue(WORK_RECHECK_S)
-    return await carry_out(context.planes, plan)
+    return await apply_plan(context.planes, plan)
 
 
 def _plan_claims(context: Context, label: str, value: str, reason: str) -> Plan:
@@ -318,17 +318,17 @@ def _namespaces_of(work: Work) -> Iterator[str]:
 WORKS_BY_NAMESPACE = Index(WORK, "carried-namespace", _namespaces_of)
 
 
-def from_namespace(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_namespace(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     if change.new is None:
-        yield Key(view.plane, Ref("", change.latest.metadata.name))
+        yield Key(client.plane, Ref("", change.latest.metadata.name))
 
 
-def from_work(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_work(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     if change.new is None:
-        yield from (Key(view.plane, Ref("", name)) for name in _namespaces_of(change.latest))
+        yield from (Key(client.plane, Ref("", name)) for name in _namespaces_of(change.latest))
 
 
-def from_claim_to_namespace(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_claim_to_namespace(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map new and terminating claims to the hub namespace of their instance.
 
     When this process starts, every claim is new to it and may have been orphaned before.
@@ -340,12 +340,12 @@ def from_claim_to_namespace(_view: CachedClient, change: ObjectChange[Any]) -> I
         yield Key(HUB, Ref("", namespace))
 
 
-def from_cluster(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_cluster(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     if change.new is None:
-        yield Key(view.plane, Ref("", change.latest.metadata.name))
+        yield Key(client.plane, Ref("", change.latest.metadata.name))
 
 
-def from_claim_to_cluster(_view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_claim_to_cluster(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map new and terminating claims to the Cluster of their cell.
 
     When this process starts, every claim is new to it, and its cell may have left before. A claim
@@ -363,7 +363,7 @@ ORPHANED_CLAIM_CONTROLLERS = (
         name="left-claim",
         role="hub",
         reconcile=reconcile_cluster,
-        edges=(watches(CLUSTER, from_cluster), watches(CLAIM, from_claim_to_cluster, on="project")),
+        edges=(watches(CLUSTER, map_cluster), watches(CLAIM, map_claim_to_cluster, on="project")),
         finalizers=(labels.CLAIM_FINALIZER,),
         modes=(FEDERATED,),
     ),
@@ -372,9 +372,9 @@ ORPHANED_CLAIM_CONTROLLERS = (
         role="hub",
         reconcile=reconcile_namespace,
         edges=(
-            watches(NAMESPACE, from_namespace),
-            watches(WORK, from_work),
-            watches(CLAIM, from_claim_to_namespace, on="project"),
+            watches(NAMESPACE, map_namespace),
+            watches(WORK, map_work),
+            watches(CLAIM, map_claim_to_namespace, on="project"),
         ),
         indexes=(WORKS_BY_NAMESPACE,),
         finalizers=(labels.CLAIM_FINALIZER,),

@@ -16,7 +16,7 @@ from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.api.planes import PLATFORM, member_name
 from datum_compute.api.quota import QUOTA_NAMESPACE, ResourceClaim, consumer_of
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.effects import apply_plan
 from datum_compute.planning.quota.buckets import (
     WAITING,
     QuotaState,
@@ -49,27 +49,27 @@ BUCKET_DEBOUNCE = Debounce(idle_s=0.1, max_s=1.0)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.require(key.plane)
-    plan = plan_decisions(key.plane, _observe_quota(context, view), context.now())
-    return replace(await carry_out(context.planes, plan), debounce=DECISION_DEBOUNCE)
+    client = context.planes.require(key.plane)
+    plan = plan_decisions(key.plane, _observe_quota(context, client), context.now())
+    return replace(await apply_plan(context.planes, plan), debounce=DECISION_DEBOUNCE)
 
 
 async def reconcile_buckets(context: Context, key: Key) -> Outcome:
-    view = context.planes.require(key.plane)
-    buckets = {b.metadata.name: b for b in view.read(BUCKET).in_namespace(QUOTA_NAMESPACE)}
-    plan = plan_buckets(key.plane, _observe_quota(context, view), buckets, context.now())
-    return replace(await carry_out(context.planes, plan), debounce=BUCKET_DEBOUNCE)
+    client = context.planes.require(key.plane)
+    buckets = {b.metadata.name: b for b in client.read(BUCKET).in_namespace(QUOTA_NAMESPACE)}
+    plan = plan_buckets(key.plane, _observe_quota(context, client), buckets, context.now())
+    return replace(await apply_plan(context.planes, plan), debounce=BUCKET_DEBOUNCE)
 
 
-def _observe_quota(context: Context, view: CachedClient) -> QuotaState:
+def _observe_quota(context: Context, client: CachedClient) -> QuotaState:
     registrations = context.planes.require(PLATFORM).read(REGISTRATION).all()
-    claims = view.read(CLAIM)
+    claims = client.read(CLAIM)
     counts = claims.counts(BY_STATE)
     counts.pop(WAITING, None)
     return QuotaState(
-        consumer=consumer_of(member_name(view.plane)),
+        consumer=consumer_of(member_name(client.plane)),
         registered=active_registrations(registrations),
-        grants=view.read(GRANT).all(),
+        grants=client.read(GRANT).all(),
         waiting=claims.indexed(BY_STATE, WAITING),
         granted=counts,
     )
@@ -79,9 +79,9 @@ def _index_state(claim: ResourceClaim) -> Iterable[str]:
     return (claim_group_key(claim),)
 
 
-def to_project(view: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key]:
+def map_to_project(client: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key]:
     """Map every change to the key of the project."""
-    yield Key(view.plane, PROJECT_REF)
+    yield Key(client.plane, PROJECT_REF)
 
 
 INDEX = Index(CLAIM, BY_STATE, _index_state)
@@ -91,8 +91,8 @@ CLAIM_DECISION_CONTROLLER = Controller(
     role="project",
     reconcile=reconcile,
     edges=(
-        watches(CLAIM, to_project, update_filter=generation_changed),
-        watches(GRANT, to_project, update_filter=generation_changed),
+        watches(CLAIM, map_to_project, update_filter=generation_changed),
+        watches(GRANT, map_to_project, update_filter=generation_changed),
         reads(REGISTRATION, on="platform"),
     ),
     indexes=(INDEX,),
@@ -103,9 +103,9 @@ BUCKET_CONTROLLER = Controller(
     role="project",
     reconcile=reconcile_buckets,
     edges=(
-        watches(CLAIM, to_project),
-        watches(GRANT, to_project),
-        watches(BUCKET, to_project),
+        watches(CLAIM, map_to_project),
+        watches(GRANT, map_to_project),
+        watches(BUCKET, map_to_project),
         reads(REGISTRATION, on="platform"),
     ),
     indexes=(INDEX,),
@@ -126,15 +126,15 @@ async def reconcile_registration(context: Context, key: Key) -> Outcome:
         return Done()
     same_type = found.indexed(BY_RESOURCE_TYPE, registration.spec.resource_type)
     plan = plan_registration(key.plane, registration, same_type, context.now())
-    return await carry_out(context.planes, plan)
+    return await apply_plan(context.planes, plan)
 
 
-def from_other(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_deleted_registration(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a deleted registration to the others of its resource type, as one becomes active."""
     if change.new is None:
         resource_type = change.latest.spec.resource_type
-        for registration in view.cached(REGISTRATION).indexed(BY_RESOURCE_TYPE, resource_type):
-            yield Key(view.plane, ref_of(registration))
+        for registration in client.cached(REGISTRATION).indexed(BY_RESOURCE_TYPE, resource_type):
+            yield Key(client.plane, ref_of(registration))
 
 
 REGISTRATION_CONTROLLER = Controller(
@@ -143,7 +143,7 @@ REGISTRATION_CONTROLLER = Controller(
     reconcile=reconcile_registration,
     edges=(
         for_(REGISTRATION),
-        watches(REGISTRATION, from_other),
+        watches(REGISTRATION, map_deleted_registration),
     ),
     indexes=(Index(REGISTRATION, BY_RESOURCE_TYPE, lambda found: (found.spec.resource_type,)),),
 )

@@ -18,7 +18,7 @@ from datum_compute.api.compute.server import Server
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, INSTANCE_TYPE, SERVER
 from datum_compute.api.meta.objects import Ref, controller_uid, ref_of
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.effects import apply_plan
 from datum_compute.drivers.driver import (
     NOT_OBSERVED,
     Driver,
@@ -67,13 +67,13 @@ PARALLEL_IDLE_MIN_S = 0.02
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.require(key.plane)
-    deployment = view.read(DEPLOYMENT).get(key.ref)
+    client = context.planes.require(key.plane)
+    deployment = client.read(DEPLOYMENT).get(key.ref)
     if deployment is None:
         context.state.confirmed_instances.pop(key, None)
         return Done()
-    instances = _instances_of(view, deployment)
-    types = view.read(INSTANCE_TYPE)
+    instances = _instances_of(client, deployment)
+    types = client.read(INSTANCE_TYPE)
 
     def size(instance: Instance) -> InstanceSize | None:
         return size_of(instance.spec.runtime, lambda name: types.get(Ref("", name)))
@@ -88,7 +88,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         simulated=driver is not None and driver.is_simulated,
         unobserved=await _find_unobserved(context, key, deployment, instances),
     )
-    outcome = await carry_out(context.planes, plan)
+    outcome = await apply_plan(context.planes, plan)
     return replace(outcome, debounce=_debounce(deployment, len(instances)))
 
 
@@ -160,9 +160,9 @@ def _debounce(deployment: WorkloadDeployment, instances: int) -> Debounce | None
     return Debounce(idle_s, per_instance.max_s * count)
 
 
-def _instances_of(view: CachedClient, deployment: WorkloadDeployment) -> list[Instance]:
+def _instances_of(client: CachedClient, deployment: WorkloadDeployment) -> list[Instance]:
     """Return the instances that the deployment owns, and ownerless ones labeled with its name."""
-    metadata, found = deployment.metadata, view.read(INSTANCE)
+    metadata, found = deployment.metadata, client.read(INSTANCE)
     return [*found.owned_by(metadata.uid), *found.indexed(OWNERLESS, str(ref_of(deployment)))]
 
 
@@ -173,12 +173,12 @@ def index_ownerless(instance: Instance) -> Iterable[str]:
         yield str(Ref(instance.metadata.namespace, name))
 
 
-def from_ownerless(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_ownerless_instance(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map an ownerless instance to the deployment that its label names."""
     metadata = change.latest.metadata
     name = metadata.labels.get(labels.DEPLOYMENT_NAME)
     if name and not controller_uid(change.latest):
-        yield Key(view.plane, Ref(metadata.namespace, name))
+        yield Key(client.plane, Ref(metadata.namespace, name))
 
 
 def is_ownerless(instance: Instance) -> bool:
@@ -194,7 +194,7 @@ CONTROLLER = Controller(
         owns(INSTANCE),
         watches(
             INSTANCE,
-            from_ownerless,
+            map_ownerless_instance,
             update_filter=new_state(is_ownerless),
             create_filter=is_ownerless,
         ),

@@ -15,7 +15,7 @@ from datum_compute.api.compute.server import ServerSpec
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
 from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.effects import apply_plan
 from datum_compute.drivers.traffic import Backend, SleepPolicy
 from datum_compute.planning.network.addresses import addresses_of
 from datum_compute.planning.rollout.machine import machine_id_of
@@ -36,41 +36,41 @@ WAKE_S = 10.0
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view, owner = context.planes.require(key.plane), f"{key.plane} {key.ref}"
+    client, owner = context.planes.require(key.plane), f"{key.plane} {key.ref}"
     traffic = context.traffic
     if traffic is None:
         return Done()
-    deployment = view.read(DEPLOYMENT).get(key.ref)
+    deployment = client.read(DEPLOYMENT).get(key.ref)
     if deployment is None:
         await traffic.withdraw(owner)
         return Done()
     ports, last = published_ports(deployment), last_ports(deployment)
     await traffic.withdraw(owner, [port.name for port in ports])
-    servers = view.read(SERVER)
+    servers = client.read(SERVER)
     serving = [
-        i for i in _instances(view, key.ref) if accepts_connections(i, servers.get(ref_of(i)))
+        i for i in _instances(client, key.ref) if accepts_connections(i, servers.get(ref_of(i)))
     ]
     published = {}
     for port in ports:
-        backends = [b for i in serving for b in _backends(view, i, port.name)]
+        backends = [b for i in serving for b in _backends(client, i, port.name)]
         published[port.name] = await traffic.publish(
             owner, port.name, backends, last.get(port.name, 0)
         )
-    return await carry_out(context.planes, plan_endpoints(key.plane, deployment, published))
+    return await apply_plan(context.planes, plan_endpoints(key.plane, deployment, published))
 
 
-def _instances(view: CachedClient, deployment: Ref) -> list[Instance]:
-    named = view.read(INSTANCE).with_label(labels.DEPLOYMENT_NAME, deployment.name)
+def _instances(client: CachedClient, deployment: Ref) -> list[Instance]:
+    named = client.read(INSTANCE).with_label(labels.DEPLOYMENT_NAME, deployment.name)
     return sorted((i for i in named if i.metadata.namespace == deployment.namespace), key=ref_of)
 
 
-def _backends(view: CachedClient, instance: Instance, name: str) -> Iterable[Backend]:
+def _backends(client: CachedClient, instance: Instance, name: str) -> Iterable[Backend]:
     """Yield the backends of an instance for a port name.
 
     The port number is read from the instance's own Server, because instances with an older template
     may use another number.
     """
-    server = view.read(SERVER).get(ref_of(instance))
+    server = client.read(SERVER).get(ref_of(instance))
     addresses = addresses_of(instance.status.network_interfaces)
     if server is None or server.is_terminating or not addresses:
         return
@@ -78,7 +78,7 @@ def _backends(view: CachedClient, instance: Instance, name: str) -> Iterable[Bac
         for port in container.ports:
             if port.name == name:
                 yield Backend(
-                    view.plane,
+                    client.plane,
                     machine_id_of(server),
                     addresses[0],
                     port.port,
@@ -102,16 +102,16 @@ def sleep_policy(spec: ServerSpec) -> SleepPolicy | None:
     )
 
 
-def from_instance(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_instance(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     metadata = change.latest.metadata
     if name := metadata.labels.get(labels.DEPLOYMENT_NAME):
-        yield Key(view.plane, Ref(metadata.namespace, name))
+        yield Key(client.plane, Ref(metadata.namespace, name))
 
 
-def from_server(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    instance = view.cached(INSTANCE).get(ref_of(change.latest))
+def map_server(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    instance = client.cached(INSTANCE).get(ref_of(change.latest))
     if instance is not None:
-        yield from from_instance(view, ObjectChange(None, instance))
+        yield from map_instance(client, ObjectChange(None, instance))
 
 
 CONTROLLER = Controller(
@@ -120,10 +120,10 @@ CONTROLLER = Controller(
     reconcile=reconcile,
     edges=(
         for_(DEPLOYMENT),
-        watches(INSTANCE, from_instance),
+        watches(INSTANCE, map_instance),
         watches(
             SERVER,
-            from_server,
+            map_server,
             # Other changes of a Server that matter also change its Instance.
             update_filter=value_changed(recovers_from_crash),
             create_filter=recovers_from_crash,

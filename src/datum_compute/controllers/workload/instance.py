@@ -11,7 +11,7 @@ from datum_compute.api.compute.instance import Instance
 from datum_compute.api.errors import Conflict
 from datum_compute.api.kinds import INSTANCE
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.effects import apply_plan
 from datum_compute.controllers.gates import (
     DATA_EDGES,
     NETWORK_EDGES,
@@ -66,7 +66,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         await confirm_grant(context, key, instance)
     plan = plan_readiness(key.plane, instance, decisions, context.now())
     try:
-        return await carry_out(context.planes, plan)
+        return await apply_plan(context.planes, plan)
     except Conflict:
         # Another controller wrote first. Keep the recheck delay instead of a backoff.
         if plan.requeue_after_s is None:

@@ -18,7 +18,7 @@ from datum_compute.api.compute.server import Server, ServerStatus
 from datum_compute.api.kinds import SERVER
 from datum_compute.api.meta.objects import Ref
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.effects import apply_plan
 from datum_compute.controllers.machine_data import machine_data
 from datum_compute.controllers.referenced_data import (
     read_sources,
@@ -76,11 +76,11 @@ _log = logging.getLogger(__name__)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.require(key.plane)
-    server = view.read(SERVER).get(key.ref)
+    client = context.planes.require(key.plane)
+    server = client.read(SERVER).get(key.ref)
     driver = context.drivers[key.plane]
     if server is None:
-        left = await _remove_orphans(view, driver, key.ref, None)
+        left = await _remove_orphans(client, driver, key.ref, None)
         return Requeue(RECHECK_S) if left else Done()
     step, state = first_step(server), None
     if step is MachineStep.OBSERVE:
@@ -90,11 +90,11 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         case MachineStep.REMOVE:
             return await _remove(context, driver, key, server)
         case MachineStep.ADD_FINALIZER:
-            return await carry_out(context.planes, plan_finalizer(key.plane, server))
+            return await apply_plan(context.planes, plan_finalizer(key.plane, server))
         case MachineStep.REPORT:
             return await _report(context, key, server, state)
         case MachineStep.START:
-            return await _start(context, view, key, server)
+            return await _start(context, client, key, server)
         case MachineStep.OBSERVE:
             raise AssertionError("step_after_observation() decides what follows an observation")
         case _:
@@ -106,17 +106,17 @@ async def _remove(context: Context, driver: Driver, key: Key, server: Server) ->
     await driver.remove(machine_id)
     has_machine = await driver.observe(machine_id) is not None
     plan = plan_machine_release(key.plane, server, has_machine=has_machine)
-    return await carry_out(context.planes, plan)
+    return await apply_plan(context.planes, plan)
 
 
-async def _start(context: Context, view: CachedClient, key: Key, server: Server) -> Outcome:
+async def _start(context: Context, client: CachedClient, key: Key, server: Server) -> Outcome:
     driver = context.drivers[key.plane]
-    if await _remove_orphans(view, driver, key.ref, server):
+    if await _remove_orphans(client, driver, key.ref, server):
         return Requeue(RECHECK_S)
     try:
         wanted = references_of_server(server.spec)
         if wanted:
-            return await _start_with_data(context, view, key, server, wanted)
+            return await _start_with_data(context, client, key, server, wanted)
         state = await _start_and_observe(driver, server, NO_DATA)
     except PermanentError as error:
         return await _write_status(context, key, server, failed_status(server, str(error)))
@@ -124,9 +124,9 @@ async def _start(context: Context, view: CachedClient, key: Key, server: Server)
 
 
 async def _start_with_data(
-    context: Context, view: CachedClient, key: Key, server: Server, wanted: Sequence[Reference]
+    context: Context, client: CachedClient, key: Key, server: Server, wanted: Sequence[Reference]
 ) -> Outcome:
-    observed = await read_sources(view, key.ref.namespace, wanted)
+    observed = await read_sources(client, key.ref.namespace, wanted)
     status = status_before_start(server, wanted, observed)
     if status is not None:
         return await _write_status(context, key, server, status)
@@ -144,7 +144,7 @@ async def _report(context: Context, key: Key, server: Server, state: Observation
 async def _write_status(
     context: Context, key: Key, server: Server, status: ServerStatus
 ) -> Outcome:
-    return await carry_out(context.planes, plan_server_status(key.plane, server, status))
+    return await apply_plan(context.planes, plan_server_status(key.plane, server, status))
 
 
 async def _start_and_observe(driver: Driver, server: Server, data: MachineData) -> Observation:
@@ -154,7 +154,7 @@ async def _start_and_observe(driver: Driver, server: Server, data: MachineData) 
 
 
 async def _remove_orphans(
-    view: CachedClient, driver: Driver, ref: Ref, server: Server | None
+    client: CachedClient, driver: Driver, ref: Ref, server: Server | None
 ) -> bool:
     """Remove machines with this name that belong to no Server. Return True while one still exists.
 
@@ -162,7 +162,7 @@ async def _remove_orphans(
     """
     orphans = orphan_machines(await driver.machines(f"{ref}/"), [server])
     if orphans:
-        orphans = orphan_machines(orphans, [server, await view.get_uncached(SERVER, ref)])
+        orphans = orphan_machines(orphans, [server, await client.get_uncached(SERVER, ref)])
     for machine_id in orphans:
         await driver.remove(machine_id)
     return any([await driver.observe(machine_id) is not None for machine_id in orphans])
@@ -188,62 +188,64 @@ def index_may_serve(server: Server) -> Iterable[str]:
 MAY_SERVE_SERVERS = Index(SERVER, "may-serve-servers", index_may_serve)
 
 
-async def find_lost_machines(context: Context, view: CachedClient) -> AsyncIterator[Key]:
+async def find_lost_machines(context: Context, client: CachedClient) -> AsyncIterator[Key]:
     """Yield, every LOST_MACHINE_CHECK_S, the Servers that may serve and have no machine.
 
     This is cheap, because drivers keep the state of the machines that they manage in memory. Only
     the pods driver reads each pod from the cluster, and only while its watch is interrupted.
     """
-    driver = context.drivers[view.plane]
+    driver = context.drivers[client.plane]
     while True:
         await asyncio.sleep(LOST_MACHINE_CHECK_S)
-        servers = view.cached(SERVER)
+        servers = client.cached(SERVER)
         for number, ref in enumerate(servers.refs_indexed(MAY_SERVE_SERVERS.name, ""), start=1):
             try:
                 state = await driver.observe(f"{ref}/{servers.uid(ref)}")
             except DriverError:  # not known to be lost
                 continue
             if state is None:
-                yield Key(view.plane, ref)
+                yield Key(client.plane, ref)
             if number % YIELD_EVERY_SERVERS == 0:
                 await asyncio.sleep(0)
 
 
-async def driver_changes(context: Context, view: CachedClient) -> AsyncIterator[Key]:
+async def driver_changes(context: Context, client: CachedClient) -> AsyncIterator[Key]:
     """Yield all machines once, because their Servers may be gone, then those that change."""
-    driver = context.drivers[view.plane]
+    driver = context.drivers[client.plane]
     while True:
         try:
             for machine_id in await driver.machines():
-                yield _key_of(view, machine_id)
+                yield _key_of(client, machine_id)
             async for machine_id in driver.changes():
-                yield _key_of(view, machine_id)
+                yield _key_of(client, machine_id)
         except DriverError as error:  # an unreachable engine must not end the process
-            _log.warning("cannot watch the machines of %s: %s", view.plane, error)
+            _log.warning("cannot watch the machines of %s: %s", client.plane, error)
         await asyncio.sleep(RECHECK_S)
 
 
 async def remove_orphans(context: Context, key: Key) -> Outcome:
     """Remove the machines with this name that belong to no Server."""
-    view = context.planes.require(key.plane)
-    server = view.read(SERVER).get(key.ref)
-    left = await _remove_orphans(view, context.drivers[key.plane], key.ref, server)
+    client = context.planes.require(key.plane)
+    server = client.read(SERVER).get(key.ref)
+    left = await _remove_orphans(client, context.drivers[key.plane], key.ref, server)
     return Requeue(RECHECK_S) if left else Done()
 
 
-async def machines_without_server(context: Context, view: CachedClient) -> AsyncIterator[Key]:
-    async for wanted, found in _sweep(context, view):
+async def machines_without_server(context: Context, client: CachedClient) -> AsyncIterator[Key]:
+    async for wanted, found in _sweep(context, client):
         for machine_id in sorted(found - wanted):
-            yield _key_of(view, machine_id)
+            yield _key_of(client, machine_id)
 
 
-async def servers_without_machine(context: Context, view: CachedClient) -> AsyncIterator[Key]:
-    async for wanted, found in _sweep(context, view):
+async def servers_without_machine(context: Context, client: CachedClient) -> AsyncIterator[Key]:
+    async for wanted, found in _sweep(context, client):
         for machine_id in sorted(wanted - found):
-            yield _key_of(view, machine_id)
+            yield _key_of(client, machine_id)
 
 
-async def _sweep(context: Context, view: CachedClient) -> AsyncIterator[tuple[set[str], set[str]]]:
+async def _sweep(
+    context: Context, client: CachedClient
+) -> AsyncIterator[tuple[set[str], set[str]]]:
     """Yield, every SWEEP_S, the machines that Servers need and the machines that exist.
 
     Comparing two lists of ids is cheaper than observing each machine.
@@ -251,16 +253,16 @@ async def _sweep(context: Context, view: CachedClient) -> AsyncIterator[tuple[se
     while True:
         await asyncio.sleep(SWEEP_S)
         try:
-            found = set(await context.drivers[view.plane].machines())
+            found = set(await context.drivers[client.plane].machines())
         except DriverError as error:
-            _log.warning("cannot list the machines of %s: %s", view.plane, error)
+            _log.warning("cannot list the machines of %s: %s", client.plane, error)
             continue
-        yield {f"{ref}/{uid}" for ref, uid in view.cached(SERVER).uids().items()}, found
+        yield {f"{ref}/{uid}" for ref, uid in client.cached(SERVER).uids().items()}, found
 
 
-def _key_of(view: CachedClient, machine_id: str) -> Key:
+def _key_of(client: CachedClient, machine_id: str) -> Key:
     namespace, name, _ = machine_id.split("/")
-    return Key(view.plane, Ref(namespace, name))
+    return Key(client.plane, Ref(namespace, name))
 
 
 CONTROLLER = Controller(

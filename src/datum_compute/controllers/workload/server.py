@@ -14,7 +14,7 @@ from datum_compute.api.compute.instance import AVAILABLE, PROGRAMMED, Instance
 from datum_compute.api.conditions import Reason, find_condition, is_true
 from datum_compute.api.kinds import INSTANCE, INSTANCE_TYPE, SERVER
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.effects import apply_plan
 from datum_compute.controllers.instance_quota import size_on
 from datum_compute.planning.rollout.gates import is_quota_denied
 from datum_compute.planning.rollout.server import (
@@ -46,14 +46,14 @@ LOST_SERVER_CHECK_S = 4.0
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.require(key.plane)
-    instance = view.read(INSTANCE).get(key.ref)
+    client = context.planes.require(key.plane)
+    instance = client.read(INSTANCE).get(key.ref)
     if instance is None:
         return Done()
-    server = view.read(SERVER).get(key.ref)
+    server = client.read(SERVER).get(key.ref)
     size = size_on(context, key, instance)
     plan = plan_provisioning(key.plane, instance, server, context.now(), size)
-    return await carry_out(context.planes, plan)
+    return await apply_plan(context.planes, plan)
 
 
 def concerns_machine(old: Instance, new: Instance) -> bool:
@@ -80,11 +80,11 @@ def needs_machine(new: Instance) -> bool:
     return not (new.spec.controller.scheduling_gates and is_reported) or new.is_terminating
 
 
-def from_server(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_server(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a Server to the Instances to reconcile, even if the Server is gone or was edited."""
-    instances = view.cached(INSTANCE)
+    instances = client.cached(INSTANCE)
     for ref in refs_to_reconcile(change.latest, instances.has):
-        yield Key(view.plane, ref)
+        yield Key(client.plane, ref)
 
 
 def index_available(instance: Instance) -> Iterable[str]:
@@ -95,7 +95,7 @@ AVAILABLE_INSTANCES = Index(INSTANCE, "available-instances", index_available)
 
 
 async def find_available_without_server(
-    _context: Context, view: CachedClient
+    _context: Context, client: CachedClient
 ) -> AsyncIterator[Key]:
     """Yield, every LOST_SERVER_CHECK_S, the Instances that are Available and have no Server.
 
@@ -104,10 +104,10 @@ async def find_available_without_server(
     """
     while True:
         await asyncio.sleep(LOST_SERVER_CHECK_S)
-        servers = view.cached(SERVER)
-        for ref in view.cached(INSTANCE).refs_indexed(AVAILABLE_INSTANCES.name, ""):
+        servers = client.cached(SERVER)
+        for ref in client.cached(INSTANCE).refs_indexed(AVAILABLE_INSTANCES.name, ""):
             if not servers.has(ref):
-                yield Key(view.plane, ref)
+                yield Key(client.plane, ref)
 
 
 async def check_owner(context: Context, key: Key) -> Outcome:
@@ -115,15 +115,15 @@ async def check_owner(context: Context, key: Key) -> Outcome:
 
     It matches none, several, or one that another Server matches as well.
     """
-    view = context.planes.require(key.plane)
-    server = view.read(SERVER).get(key.ref)
+    client = context.planes.require(key.plane)
+    server = client.read(SERVER).get(key.ref)
     if server is None or server.is_terminating:
         return Done()
     uid = instance_references(server)[0].uid
     owner = find_owner(
         server,
-        view.read(INSTANCE).get,
-        view.read(SERVER).with_label(labels.INSTANCE_UID, uid) if uid else (),
+        client.read(INSTANCE).get,
+        client.read(SERVER).with_label(labels.INSTANCE_UID, uid) if uid else (),
     )
     context.count_mapping("server-owner", owner.match)
     if owner.match.is_hit:
@@ -141,7 +141,7 @@ CONTROLLERS = (
         reconcile=reconcile,
         edges=(
             for_(INSTANCE, update_filter=concerns_machine, create_filter=needs_machine),
-            watches(SERVER, from_server, must_map_to_one="server-to-instance"),
+            watches(SERVER, map_server, must_map_to_one="server-to-instance"),
             reads(INSTANCE_TYPE),
         ),
         indexes=(AVAILABLE_INSTANCES,),

@@ -18,7 +18,7 @@ from datum_compute.api.compute.workload_revision import WorkloadRevision
 from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE_TYPE, REVISION, WORKLOAD
 from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.controllers.context import Context
-from datum_compute.controllers.effects import carry_out
+from datum_compute.controllers.effects import apply_plan
 from datum_compute.planning.quota.workload_claims import workload_claim_ref, workload_of_claim
 from datum_compute.planning.workload.deployments import WorkloadObjects, plan_workload_lifecycle
 from datum_compute.planning.workload.revisions import plan_revisions, select_revisions
@@ -45,12 +45,12 @@ BY_INSTANCE_TYPE = "instance-type"
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    view = context.planes.require(key.plane)
-    workload = view.read(WORKLOAD).get(key.ref)
+    client = context.planes.require(key.plane)
+    workload = client.read(WORKLOAD).get(key.ref)
     if workload is None:
         return Done()
-    found = observe_workload(view, workload)
-    outcome = await carry_out(
+    found = observe_workload(client, workload)
+    outcome = await apply_plan(
         context.planes, plan_workload_lifecycle(key.plane, found, context.now())
     )
     if workload.is_terminating or not found.deployments:
@@ -58,13 +58,13 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     return replace(outcome, debounce=STATUS_DEBOUNCE)
 
 
-def observe_workload(view: CachedClient, workload: Workload) -> WorkloadObjects:
+def observe_workload(client: CachedClient, workload: Workload) -> WorkloadObjects:
     """Return the Workload with its objects.
 
     Deployments and revisions are found by label and by owner, because users can edit labels.
     """
     uid, ref = workload.metadata.uid, ref_of(workload)
-    deployments = view.read(DEPLOYMENT)
+    deployments = client.read(DEPLOYMENT)
     by_ref = {
         ref_of(d): d
         for d in (*deployments.with_label(labels.WORKLOAD_UID, uid), *deployments.owned_by(uid))
@@ -72,47 +72,49 @@ def observe_workload(view: CachedClient, workload: Workload) -> WorkloadObjects:
     return WorkloadObjects(
         workload=workload,
         deployments=[by_ref[found] for found in sorted(by_ref)],
-        claim=view.read(CLAIM).get(workload_claim_ref(ref)),
-        revisions=_revisions(view, workload) if workload.is_terminating else (),
-        instance_type=view.read(INSTANCE_TYPE).get(Ref("", type_name(workload))),
+        claim=client.read(CLAIM).get(workload_claim_ref(ref)),
+        revisions=_revisions(client, workload) if workload.is_terminating else (),
+        instance_type=client.read(INSTANCE_TYPE).get(Ref("", type_name(workload))),
     )
 
 
-def _revisions(view: CachedClient, workload: Workload) -> list[WorkloadRevision]:
-    found, metadata = view.read(REVISION), workload.metadata
+def _revisions(client: CachedClient, workload: Workload) -> list[WorkloadRevision]:
+    found, metadata = client.read(REVISION), workload.metadata
     labeled = found.with_label(labels.WORKLOAD_NAME, metadata.name)
     return select_revisions(workload, labeled, found.owned_by(metadata.uid))
 
 
-def from_claim(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_claim(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a claim to the workload that it is named after.
 
     The claim may be left from an earlier workload and then has another owner, or none.
     """
     workload = workload_of_claim(ref_of(change.latest))
     if workload is not None:
-        yield Key(view.plane, workload)
+        yield Key(client.plane, workload)
 
 
-def from_orphan(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_ownerless_deployment(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map an ownerless deployment to its workload.
 
     The workload also deletes its ownerless deployments, and waits until they are gone.
     """
     deployment = change.latest
     if not deployment.metadata.owner_references:
-        yield Key(view.plane, Ref(deployment.metadata.namespace, deployment.spec.workload_ref.name))
+        yield Key(
+            client.plane, Ref(deployment.metadata.namespace, deployment.spec.workload_ref.name)
+        )
 
 
 def type_name(workload: Workload) -> str:
     return size_name(workload.spec.template.spec.runtime.resources.instance_type)
 
 
-def from_type(view: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+def map_instance_type(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map an instance type to the workloads that use it. Their status reports its lifecycle."""
     name = change.latest.metadata.name
-    for workload in view.cached(WORKLOAD).indexed(BY_INSTANCE_TYPE, name):
-        yield Key(view.plane, ref_of(workload))
+    for workload in client.cached(WORKLOAD).indexed(BY_INSTANCE_TYPE, name):
+        yield Key(client.plane, ref_of(workload))
 
 
 WORKLOAD_CONTROLLER = Controller(
@@ -123,10 +125,10 @@ WORKLOAD_CONTROLLER = Controller(
         for_(WORKLOAD),
         owns(DEPLOYMENT),
         owns(CLAIM),
-        watches(CLAIM, from_claim),
+        watches(CLAIM, map_claim),
         reads(REVISION),
-        watches(DEPLOYMENT, from_orphan),
-        watches(INSTANCE_TYPE, from_type),
+        watches(DEPLOYMENT, map_ownerless_deployment),
+        watches(INSTANCE_TYPE, map_instance_type),
     ),
     indexes=(Index(WORKLOAD, BY_INSTANCE_TYPE, lambda workload: (type_name(workload),)),),
     finalizers=(labels.WORKLOAD_FINALIZER,),
@@ -135,19 +137,19 @@ WORKLOAD_CONTROLLER = Controller(
 
 
 async def reconcile_revision(context: Context, key: Key) -> Outcome:
-    view = context.planes.require(key.plane)
-    workload = view.read(WORKLOAD).get(key.ref)
+    client = context.planes.require(key.plane)
+    workload = client.read(WORKLOAD).get(key.ref)
     if workload is None:
         return Done()
     if labels.WORKLOAD_FINALIZER not in workload.metadata.finalizers:
         return Done()  # the finalizer is added first, because it removes the revisions
-    found = view.read(REVISION)
+    found = client.read(REVISION)
     revisions = select_revisions(
         workload,
         found.with_label(labels.WORKLOAD_NAME, key.ref.name),
         found.owned_by(workload.metadata.uid),
     )
-    return await carry_out(context.planes, plan_revisions(key.plane, workload, revisions))
+    return await apply_plan(context.planes, plan_revisions(key.plane, workload, revisions))
 
 
 REVISION_CONTROLLER = Controller(

@@ -87,7 +87,7 @@ class HubNamespace:
 
 
 def plan_hub_namespace(
-    home: HubNamespace, source: tuple[PlaneName, Namespace] | None, *, is_project_readable: bool
+    observed: HubNamespace, source: tuple[PlaneName, Namespace] | None, *, is_project_readable: bool
 ) -> Plan | None:
     """Return the plan that follows from cached objects.
 
@@ -95,8 +95,8 @@ def plan_hub_namespace(
     deleted. ``source`` is the project namespace whose uid is in the name of the hub namespace.
     """
     if source is not None:
-        return plan_identity_labels(home, *source)
-    if not is_project_readable and not home.is_project_removed:
+        return plan_identity_labels(observed, *source)
+    if not is_project_readable and not observed.is_project_removed:
         return Plan((Wait("the project cannot be read"),), requeue_after_s=RECHECK_S)
     return None
 
@@ -112,14 +112,14 @@ def plan_orphan_deletions(deployments: Iterable[WorkloadDeployment]) -> Plan:
     return Plan(tuple(actions), requeue_after_s=RECHECK_S if actions else None)
 
 
-def plan_removal(home: HubNamespace, use: str) -> Plan:
+def plan_removal(observed: HubNamespace, use: str) -> Plan:
     """Return the plan that follows from live reads.
 
     ``use`` states what still needs the namespace; it is empty if nothing does.
     """
     if use:
         return Plan((Wait(use),), requeue_after_s=RECHECK_S)
-    return plan_namespace_deletion(home)
+    return plan_namespace_deletion(observed)
 
 
 def namespaces_of_contents(work: Work) -> list[str]:
@@ -129,13 +129,13 @@ def namespaces_of_contents(work: Work) -> list[str]:
     return [name for name in found if name and isinstance(name, str)]
 
 
-def plan_namespace_deletion(home: HubNamespace) -> Plan:
+def plan_namespace_deletion(observed: HubNamespace) -> Plan:
     """Plan the deletion of an unused hub namespace.
 
     The policy is deleted first. The event of its deletion starts the reconcile that deletes the
     namespace.
     """
-    policy, namespace = home.policy, home.namespace
+    policy, namespace = observed.policy, observed.namespace
     if policy is not None:
         if policy.is_terminating:
             return Plan()
@@ -147,13 +147,17 @@ def plan_namespace_deletion(home: HubNamespace) -> Plan:
     return Plan((Delete(HUB, NAMESPACE, ref_of(namespace), uid, REASON, version),))
 
 
-def plan_identity_labels(home: HubNamespace, project: PlaneName, source: Namespace) -> Plan:
+def plan_identity_labels(observed: HubNamespace, project: PlaneName, source: Namespace) -> Plan:
     """Restore the labels of the hub namespace that name its source."""
-    if home.namespace is None or home.namespace.is_terminating or home.names(project, source):
+    if (
+        observed.namespace is None
+        or observed.namespace.is_terminating
+        or observed.names(project, source)
+    ):
         return Plan()
     desired = hub_namespace(project, source)
     reason = "its labels do not name the project namespace"
-    return Plan(tuple(plan_object(HUB, NAMESPACE, desired, home.namespace, reason)))
+    return Plan(tuple(plan_object(HUB, NAMESPACE, desired, observed.namespace, reason)))
 
 
 def hub_namespace(project: PlaneName, source: Namespace) -> Namespace:

@@ -1,6 +1,6 @@
 """Networks of a project: prefix, bindings, and the context that the bindings of a location share.
 
-- A network is deleted after its contexts, and after the prefixes that were cut from its prefix.
+- A network is deleted after its contexts, and after the prefixes allocated from its prefix.
 - A context is deleted with its last binding. A binding writes its uid on the context before its
   status names the context, and the context is deleted only at the version at which it was observed
   without bindings. Otherwise a deletion decided earlier could remove the context of a new binding.
@@ -95,7 +95,7 @@ def plan_network(
     """Plan the prefix and the status of a network.
 
     ``contexts`` are all contexts of the network. ``prefixes_in_use`` is the number of prefixes that
-    were cut from its prefix.
+    were allocated from its prefix.
     """
     if network.is_terminating:
         return _plan_removal(plane, network, contexts, ledger, prefixes_in_use, now)
@@ -137,13 +137,15 @@ def _plan_removal(
     prefixes_in_use: int,
     now: str,
 ) -> Plan:
-    """Wait for the contexts and for the prefixes cut from the network's prefix, then release it."""
+    """Wait for the contexts and for the prefixes allocated from this prefix, then release it."""
     if contexts:
-        places = ", ".join(sorted(c.spec.location.name for c in contexts))
-        verdict = ConditionValue(FALSE, "InUse", f"The network is in use in {places}")
+        locations = ", ".join(sorted(context.spec.location.name for context in contexts))
+        verdict = ConditionValue(FALSE, "InUse", f"The network is in use in {locations}")
     elif prefixes_in_use:
         verdict = ConditionValue(
-            FALSE, "RangeOccupied", f"{prefixes_in_use} prefixes cut from it are in use"
+            FALSE,
+            "RangeOccupied",
+            f"{prefixes_in_use} prefixes allocated from its prefix are in use",
         )
     else:
         actions: list[Action] = plan_allocation_release(ledger.own)

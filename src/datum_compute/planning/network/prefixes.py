@@ -181,7 +181,7 @@ class HolderState(Enum):
 def plan_orphaned_allocation(allocation: IPAllocation, holder: HolderState, user: str) -> Plan:
     """Release an allocation whose holder is gone and whose prefix is not used.
 
-    ``user`` names an object that uses the prefix, or a prefix that was cut from it. It only matters
+    ``user`` names an object or an allocation that uses the prefix. It only matters
     if the holder is gone.
     """
     if holder is not HolderState.GONE:

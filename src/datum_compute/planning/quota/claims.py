@@ -155,11 +155,11 @@ RECHECK_S = 60.0
 # A claim in use is checked this often. The deletion of an instance cannot be mapped to its claim
 # while the namespace on the cell lacks the labels that name the project.
 IN_USE_RECHECK_S = 120.0
-# A project that refuses a claim is tried again after this delay.
-REFUSED_S = 60.0
+# Retry delay after a project has refused a claim.
+REFUSED_RETRY_S = 60.0
 # Retry delay after Forbidden. A cell that has just rejoined may not create claims until the hub has
 # admitted it.
-FORBIDDEN_S = 10.0
+FORBIDDEN_RETRY_S = 10.0
 # A grant this recent needs no live read. The hub releases the claims of a cell only after the cell
 # has been unreachable for longer.
 RECENT_GRANT_S = 20.0
@@ -206,8 +206,8 @@ def claim_ref(location: ClaimLocation, instance_name: str) -> Ref:
 
 def claimed_instance(claim: ResourceClaim) -> tuple[PlaneName, Ref] | None:
     """Return the cell and the instance of a claim; None if it is not a claim for an instance."""
-    found = claim.metadata.labels
-    cell, namespace = found.get(labels.SOURCE_CLUSTER), found.get(labels.INSTANCE_NAMESPACE)
+    cell = claim.metadata.labels.get(labels.SOURCE_CLUSTER)
+    namespace = claim.metadata.labels.get(labels.INSTANCE_NAMESPACE)
     name = claim.metadata.name
     if not cell or not namespace or not name.startswith(_PREFIX):
         return None
@@ -247,11 +247,9 @@ def is_for(claim: ResourceClaim, location: ClaimLocation, instance: Instance) ->
 
     Another cell may have an instance of the same name.
     """
-    found = claim.metadata.labels
-    return (found.get(labels.SOURCE_CLUSTER), found.get(labels.INSTANCE_NAMESPACE)) == (
-        location.cell,
-        instance.metadata.namespace,
-    )
+    source = claim.metadata.labels.get(labels.SOURCE_CLUSTER)
+    namespace = claim.metadata.labels.get(labels.INSTANCE_NAMESPACE)
+    return (source, namespace) == (location.cell, instance.metadata.namespace)
 
 
 def plan_claim(
@@ -307,7 +305,7 @@ def plan_claim_error(
     report the error; it keeps these reasons (``CLAIM_ERRORS``) until a claim exists.
     """
     verdict = _claim_error(location, error)
-    retry_s = FORBIDDEN_S if isinstance(error, Forbidden) else REFUSED_S
+    retry_s = FORBIDDEN_RETRY_S if isinstance(error, Forbidden) else REFUSED_RETRY_S
     if isinstance(error, AlreadyExists):  # usually the claim of the previous cell of the slot
         retry_s = pending_requeue_s(instance_age_s(instance, unix_s))
     conditions = set_conditions(
@@ -332,8 +330,8 @@ def _claim_error(location: ClaimLocation, error: ApiError) -> ConditionValue:
 
 
 def is_of_size(claim: ResourceClaim, size: InstanceSize | None) -> bool:
-    asked = {r.resource_type: r.amount for r in claim.spec.requests}
-    return asked == {r.resource_type: r.amount for r in requests_of(size)}
+    claimed = {r.resource_type: r.amount for r in claim.spec.requests}
+    return claimed == {r.resource_type: r.amount for r in requests_of(size)}
 
 
 def plan_release(
@@ -342,7 +340,7 @@ def plan_release(
     instance: Instance | None,
     deployment: WorkloadDeployment | None,
 ) -> Plan:
-    """Plan the release of a claim, or its finalizer while its slot is in use.
+    """Release a claim that is no longer used. Otherwise restore its finalizer.
 
     ``instance`` and ``deployment`` are those of the claim's slot, read from its cell.
     """
@@ -354,8 +352,8 @@ def plan_release(
     if instance is not None:
         actions = add_finalizer(plane, CLAIM, claim, labels.CLAIM_FINALIZER)
         return Plan(tuple(actions), IN_USE_RECHECK_S)
-    waits = Wait("the slot is wanted and will be filled again")
-    return Plan((waits,), requeue_after_s=RECHECK_S)
+    wait = Wait("the deployment still wants this slot and will fill it again")
+    return Plan((wait,), requeue_after_s=RECHECK_S)
 
 
 class ReleaseState(Enum):
@@ -380,10 +378,10 @@ def release_state(
     """
     if release_requested:
         return ReleaseState.RELEASING
-    is_held_by_others = claim.is_terminating and (
+    is_already_released = claim.is_terminating and (
         labels.CLAIM_FINALIZER not in claim.metadata.finalizers
     )
-    if is_held_by_others or not _release_reason(claim, instance, deployment):
+    if is_already_released or not _release_reason(claim, instance, deployment):
         return ReleaseState.KEEP
     return ReleaseState.RELEASING if is_live else ReleaseState.CONFIRM
 
@@ -531,15 +529,15 @@ def recorded_slots(
     """
     recorded = {n: slots.size for slots in deployment.status.granted for n in ordinals_of(slots)}
     sizes: dict[str, list[int]] = {}
-    known: dict[str, str] = {}  # size by template hash, computed once
+    size_by_template: dict[str, str] = {}  # computed once per template hash
     for number in range(wanted):
         instance = by_ordinal.get(number)
         granted = recorded.get(number, "")
         if instance is not None:
             template = instance.spec.controller.template_hash
-            if template not in known:
-                known[template] = size_text(size_of(instance))
-            size = known[template]
+            if template not in size_by_template:
+                size_by_template[template] = size_text(size_of(instance))
+            size = size_by_template[template]
             granted = size if _has_quota(instance) or granted == size else ""
         if granted:
             sizes.setdefault(granted, []).append(number)
@@ -552,8 +550,8 @@ def is_granted_before(
     deployment: WorkloadDeployment, number: int, size: InstanceSize | None
 ) -> bool:
     wanted = size_text(size)
-    found = (slots for slots in deployment.status.granted if slots.size == wanted)
-    return any(number in ordinals_of(slots) for slots in found)
+    same_size = (slots for slots in deployment.status.granted if slots.size == wanted)
+    return any(number in ordinals_of(slots) for slots in same_size)
 
 
 def ordinals_of(slots: GrantedSlots) -> Iterator[int]:
@@ -578,4 +576,4 @@ def _format_ordinals(numbers: list[int]) -> str:
             runs[-1] = (runs[-1][0], number)
         else:
             runs.append((number, number))
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

@@ -44,7 +44,7 @@ def plan_workload_deletion(
 ) -> Plan:
     """Plan the deletion of a Workload.
 
-    ``dependents`` are deletions to carry out after the last deployment is gone.
+    ``dependents`` are deletions to apply after the last deployment is gone.
     """
     status = deletion_status(workload, deployments, now)
     report = plan_status(plane, WORKLOAD, workload, status)
