@@ -7,7 +7,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from datum_compute.server.http.eager import begun
+from datum_compute.server.http.eager import run_eagerly
 
 PLACE: ContextVar[str] = ContextVar("PLACE", default="outside")
 
@@ -16,24 +16,24 @@ async def test_a_coroutine_that_does_not_wait_completes_at_once() -> None:
     async def answer() -> int:
         return 42
 
-    assert begun(asyncio.get_running_loop(), answer()) == 42
+    assert run_eagerly(asyncio.get_running_loop(), answer()) == 42
 
 
 async def test_a_coroutine_that_waits_continues_as_a_task_in_its_context() -> None:
-    news: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    signal: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def answer() -> tuple[int, str]:
         token = PLACE.set("inside")
         await asyncio.sleep(0)
-        found = await news
+        found = await signal
         place = PLACE.get()
         PLACE.reset(token)  # fails in any other context
         return found, place
 
-    task = begun(asyncio.get_running_loop(), answer())
+    task = run_eagerly(asyncio.get_running_loop(), answer())
     assert isinstance(task, asyncio.Task)
     assert PLACE.get() == "outside"
-    news.set_result(1)
+    signal.set_result(1)
     assert await task == (1, "inside")
 
 
@@ -47,8 +47,8 @@ async def test_errors_are_raised_before_and_after_a_wait() -> None:
 
     loop = asyncio.get_running_loop()
     with pytest.raises(ValueError, match="at once"):
-        begun(loop, at_once())
-    task = begun(loop, later())
+        run_eagerly(loop, at_once())
+    task = run_eagerly(loop, later())
     assert isinstance(task, asyncio.Task)
     with pytest.raises(ValueError, match="later"):
         await task
@@ -64,7 +64,7 @@ async def test_a_task_can_be_cancelled_at_any_time(turns: int) -> None:
         finally:
             ended.append(True)
 
-    task = begun(asyncio.get_running_loop(), waiting())
+    task = run_eagerly(asyncio.get_running_loop(), waiting())
     assert isinstance(task, asyncio.Task)
     for _ in range(turns):
         await asyncio.sleep(0)

@@ -19,7 +19,7 @@ from datum_compute.api.http import BufferedStream, Duplex, Request, Response
 from datum_compute.server.encoding.list_body import WHOLE_BYTES_MAX
 from datum_compute.server.encoding.responses import error_response
 from datum_compute.server.http.connection_table import ConnectionTable, Slot
-from datum_compute.server.http.eager import begun
+from datum_compute.server.http.eager import run_eagerly
 from datum_compute.server.http.metrics import PortMetrics
 from datum_compute.server.http.request_parser import ParsedRequest, RequestParser, Stage
 from datum_compute.server.http.response_writer import (
@@ -297,17 +297,17 @@ class HttpConnection(asyncio.Protocol):
         self._is_busy = True
         self._clear_deadline()
         try:
-            found = begun(self._loop, self._shared.dispatch(parsed.request))
-            if isinstance(found, Response):
-                self._send(parsed, found)
+            result = run_eagerly(self._loop, self._shared.dispatch(parsed.request))
+            if isinstance(result, Response):
+                self._send(parsed, result)
                 return
         except Exception:
             self._abort()
             raise
-        self._task = found
+        self._task = result
         self._count_unfinished()
-        sending = partial(self._finish_dispatch, parsed, found)
-        found.add_done_callback(lambda _: self._shared.batcher.schedule(sending))
+        finish = partial(self._finish_dispatch, parsed, result)
+        result.add_done_callback(lambda _: self._shared.batcher.schedule(finish))
 
     def _finish_dispatch(self, parsed: ParsedRequest, task: asyncio.Task[Response]) -> None:
         self._task = None

@@ -1,9 +1,8 @@
 """Run a coroutine up to its first wait, and create a task only if it has to wait.
 
-Most reads are answered from memory and never wait. Measured as CPU time of the server for a GET
-over TLS: on one connection 63 us with this module and 72 us with a task for each request (12 %); on
-32 connections 50 us and 47 us (no difference beyond the noise). The module stays for the latency of
-single clients. Python 3.12 has ``Task(eager_start=True)``, which replaces it when 3.11 is dropped.
+Most reads are answered from memory and never wait. On one connection they cost 4 to 11 % less CPU
+time than with a task for each request (figures: docs/internals/performance.md). Python 3.12 has
+``Task(eager_start=True)``, which replaces this module when 3.11 is dropped.
 
 Before its first wait the coroutine has no current task, so ``asyncio.timeout`` raises there. Code
 that runs in a request uses ``asyncio.wait_for`` or waits first.
@@ -18,18 +17,18 @@ from typing import Any, TypeVar
 
 R = TypeVar("R")
 
-_HANDED_OVER = object()  # the task has received ``awaited``
+_TASK_WAITS = object()  # the task has received ``awaited`` and waits for it
 
 
-def begun(
+def run_eagerly(
     loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, R]
 ) -> R | asyncio.Task[R]:
     """Return the result of the coroutine, or a task that continues it after its first wait."""
     context = copy_context()
     try:
         awaited = context.run(coroutine.send, None)
-    except StopIteration as ended:
-        result: R = ended.value
+    except StopIteration as stop:
+        result: R = stop.value
         return result
     return loop.create_task(_StartedCoroutine(coroutine, awaited), context=context)
 
@@ -42,13 +41,13 @@ class _StartedCoroutine(Coroutine[Any, Any, R]):
         self._awaited = awaited
 
     def send(self, value: Any) -> Any:
-        if self._awaited is _HANDED_OVER:
+        if self._awaited is _TASK_WAITS:
             return self._coroutine.send(value)
-        awaited, self._awaited = self._awaited, _HANDED_OVER
+        awaited, self._awaited = self._awaited, _TASK_WAITS
         return awaited
 
     def throw(self, *error: Any) -> Any:
-        self._awaited = _HANDED_OVER
+        self._awaited = _TASK_WAITS
         return self._coroutine.throw(*error)
 
     def close(self) -> None:
