@@ -64,12 +64,12 @@ QUICK = Size(
 
 def measure(size: Size = FULL) -> list[Measurement]:
     return [
-        *run_loop(_latencies(size)),
+        *run_loop(_measure_latencies(size)),
         *run_loop(federation_processes.latencies(size.idle, size.burst_s)),
-        *run_loop(_cold_start(size)),
+        *run_loop(_measure_cold_start(size)),
         *run_loop(federation_processes.cold_start(size.cells, size.workloads, size.replicas)),
         *run_loop(_measure_idle_deployments(size)),
-        *_partition(size),
+        *_measure_partition(size),
     ]
 
 
@@ -80,7 +80,7 @@ def _journal(folder: str) -> SqliteJournal:
 # --- latencies, with four cells
 
 
-async def _latencies(size: Size) -> list[Measurement]:
+async def _measure_latencies(size: Size) -> list[Measurement]:
     with TemporaryDirectory() as state:
         async with new_world(_journal(state), 4) as world:
             before = world.writes
@@ -88,7 +88,7 @@ async def _latencies(size: Size) -> list[Measurement]:
             await world.wait_until_quiet()
             writes = (world.writes - before) / size.idle
             bare = await _time_bare_writes(world, round(writes), 110)
-            status = await _status(world, size.idle)
+            latencies = await _status_latencies(world, size.idle)
             busy = await world.project_user.create_burst(world.cells, size.burst_s)
     floor = f"{writes:.0f} writes of a bare client, p99"
     return [
@@ -97,8 +97,8 @@ async def _latencies(size: Size) -> list[Measurement]:
         Measurement("created to ready in the project, p50", p50_ms(idle), "ms"),
         Measurement("created to ready in the project, p99", p99_ms(idle), "ms", floor, at_most=250),
         Measurement("the same at 100 instances/s, p99", p99_ms(busy), "ms", at_most=1_000),
-        Measurement("status of the cell to the project, p50", p50_ms(status), "ms"),
-        Measurement("status of the cell to the project, p99", p99_ms(status), "ms", at_most=150),
+        Measurement("status of the cell to the project, p50", p50_ms(latencies), "ms"),
+        Measurement("status of the cell to the project, p99", p99_ms(latencies), "ms", at_most=150),
     ]
 
 
@@ -114,8 +114,8 @@ async def _time_bare_writes(world: World, writes: int, times: int) -> list[float
     return taken
 
 
-async def _status(world: World, times: int) -> list[float]:
-    """Return the time from writing a condition on the cell until the project shows it."""
+async def _status_latencies(world: World, times: int) -> list[float]:
+    """Return the times from writing a condition on the cell until the project shows it."""
     cell = world.client(cell_plane(world.cells[0]))
     instance = (await cell.list(INSTANCE)).items[0]
     shown: asyncio.Queue[str] = asyncio.Queue()
@@ -152,7 +152,7 @@ async def _write_condition(cell: Client, ref: Ref, reason: str) -> None:
 # --- many cells
 
 
-async def _cold_start(size: Size) -> list[Measurement]:
+async def _measure_cold_start(size: Size) -> list[Measurement]:
     """Create all Workloads at once on new planes, then measure the settled platform."""
     with TemporaryDirectory() as state:
         async with new_world(_journal(state), size.cells) as world:
@@ -204,13 +204,15 @@ async def _measure_idle_deployments(size: Size) -> list[Measurement]:
     ]
 
 
-def _partition(size: Size) -> list[Measurement]:
+def _measure_partition(size: Size) -> list[Measurement]:
     """Cut a cell off for an hour of virtual time, change all its workloads, and reconnect it.
 
     Work takes no virtual time, so the time to settle is the time that controllers wait, which is
     virtual, and the processor time.
     """
-    waited_s, cpu_s = run_virtual(Random(1), lambda loop: _cut_off(size, loop), shuffled_s=NEVER)
+    waited_s, cpu_s = run_virtual(
+        Random(1), lambda loop: _settle_after_partition(size, loop), shuffled_s=NEVER
+    )
     name = f"a cell with {size.partitioned} instances is back: settled"
     return [
         Measurement(name, waited_s + cpu_s, "s", at_most=60),
@@ -218,7 +220,7 @@ def _partition(size: Size) -> list[Measurement]:
     ]
 
 
-async def _cut_off(size: Size, loop: VirtualLoop) -> tuple[float, float]:
+async def _settle_after_partition(size: Size, loop: VirtualLoop) -> tuple[float, float]:
     """Return virtual seconds and processor seconds from the reconnection until all is settled."""
     start_s = time.time()
     async with new_world(MemoryJournal(), 2, lambda: start_s + loop.time()) as world:

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from bench.api_server_process import new_world_over_tls
 from bench.instance_world import Recorded, World, new_world
 from bench.measurement import Measurement
-from bench.replay import Spent, object_path, replay_in_process, replay_over_tls
+from bench.replay import Timing, object_path, replay_in_process, replay_over_tls
 from datum_compute.app.process import run_loop
 
 FEW, MANY, CROWD = 100, 1_000, 10_000
@@ -31,37 +31,39 @@ EVENTS = "/events/"
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """A change by a user: its cost until it is complete, and all writes."""
+class MeasuredChange:
+    """A change by a user: the time until it is complete, and all writes."""
 
-    spent: Spent
+    timing: Timing
     writes: list[Recorded]
 
 
 def measure() -> list[Measurement]:
     few = run_loop(_per_instance_ms(FEW))
-    thousand = [*run_loop(_thousand()), *run_loop(_in_two_processes())]
-    return [*thousand, *run_loop(_crowd(few))]
+    thousand = [*run_loop(_measure_thousand()), *run_loop(_measure_two_processes())]
+    return [*thousand, *run_loop(_measure_crowd(few))]
 
 
-async def _thousand() -> list[Measurement]:
+async def _measure_thousand() -> list[Measurement]:
     """Create and update a Workload of 1,000 instances; send the writes without controllers."""
     with TemporaryDirectory() as state:
         async with new_world(Path(state)) as world:
             before = list(world.written)
-            made = await _deployed(world, MANY)
-            between = await _rest(world)
-            rolled = await _rolled(world)
-        floors = await replay_in_process(Path(state), before, made.writes, between, rolled.writes)
+            made = await _deploy(world, MANY)
+            late_writes = await _wait_until_quiet(world)
+            rolled = await _roll_out(world)
+        floors = await replay_in_process(
+            Path(state), before, made.writes, late_writes, rolled.writes
+        )
         bare = await replay_over_tls(Path(state), before, made.writes)
     return [
-        *_writes(made.writes),
-        *_by_the_clock(made.spent, bare),
-        *_times(made.spent, floors[0], rolled.spent, floors[2]),
+        *_writes_per_instance(made.writes),
+        *_elapsed_times(made.timing, bare),
+        *_cpu_times(made.timing, floors[0], rolled.timing, floors[2]),
     ]
 
 
-def _by_the_clock(made: Spent, bare: Spent) -> list[Measurement]:
+def _elapsed_times(made: Timing, bare: Timing) -> list[Measurement]:
     name = "bare client over TLS, 1,000 made"
     return [
         Measurement(name, bare.wall_s, "s"),
@@ -69,22 +71,22 @@ def _by_the_clock(made: Spent, bare: Spent) -> list[Measurement]:
     ]
 
 
-async def _in_two_processes() -> list[Measurement]:
+async def _measure_two_processes() -> list[Measurement]:
     """Run API server and manager in separate processes; then a client as the manager."""
     with TemporaryDirectory() as state:
         async with new_world_over_tls(Path(state)) as world:
             before = list(world.written)
-            made = await _deployed(world, MANY)
+            made = await _deploy(world, MANY)
         bare = await replay_over_tls(Path(state), before, made.writes)
     name = "bare client over TLS, the same writes"
     goal = 1.5 * bare.wall_s
     return [
         Measurement(name, bare.wall_s, "s"),
-        Measurement("1,000 made, manager over TLS", made.spent.wall_s, "s", name, at_most=goal),
+        Measurement("1,000 made, manager over TLS", made.timing.wall_s, "s", name, at_most=goal),
     ]
 
 
-def _writes(writes: Sequence[Recorded]) -> list[Measurement]:
+def _writes_per_instance(writes: Sequence[Recorded]) -> list[Measurement]:
     paths = [object_path(write) for write in writes]
     own = sum(any(part in path for part in OWN) for path in paths)
     events = sum(EVENTS in path for path in paths)
@@ -96,7 +98,9 @@ def _writes(writes: Sequence[Recorded]) -> list[Measurement]:
     ]
 
 
-def _times(made: Spent, made_floor: Spent, rolled: Spent, rolled_floor: Spent) -> list[Measurement]:
+def _cpu_times(
+    made: Timing, made_floor: Timing, rolled: Timing, rolled_floor: Timing
+) -> list[Measurement]:
     names = "bare calls in the same process, 1,000 made", "the same, 1,000 rolled"
     return [
         Measurement(names[0], made_floor.cpu_s, "cpu s"),
@@ -107,18 +111,18 @@ def _times(made: Spent, made_floor: Spent, rolled: Spent, rolled_floor: Spent) -
     ]
 
 
-async def _crowd(few_ms: float) -> list[Measurement]:
+async def _measure_crowd(few_ms: float) -> list[Measurement]:
     """Create 10,000 instances, measure while they are settled, and create 10,000 more."""
     with TemporaryDirectory() as state:
         async with new_world(Path(state)) as world:
-            await _deployed(world, CROWD)
-            await _rest(world)
+            await _deploy(world, CROWD)
+            await _wait_until_quiet(world)
             cpu_s, versions = time.process_time(), world.versions()
             await asyncio.sleep(SETTLED_S)
             busy = (time.process_time() - cpu_s) / SETTLED_S
             written = world.versions() - versions
-            more = await _deployed(world, CROWD)
-    more_ms = more.spent.cpu_s / CROWD * 1000
+            more = await _deploy(world, CROWD)
+    more_ms = more.timing.cpu_s / CROWD * 1000
     few = f"an instance of {FEW}"
     return [
         Measurement("10,000 settled, writes", written, "", at_most=0),
@@ -131,32 +135,32 @@ async def _crowd(few_ms: float) -> list[Measurement]:
 async def _per_instance_ms(instances: int) -> float:
     with TemporaryDirectory() as state:
         async with new_world(Path(state)) as world:
-            made = await _deployed(world, instances)
-    return made.spent.cpu_s / instances * 1000
+            made = await _deploy(world, instances)
+    return made.timing.cpu_s / instances * 1000
 
 
-async def _deployed(world: World, instances: int) -> Step:
+async def _deploy(world: World, instances: int) -> MeasuredChange:
     world.written.clear()
     wall_s, cpu_s = time.perf_counter(), time.process_time()
     await world.ready(await world.deploy(instances))
-    return _step(world, wall_s, cpu_s)
+    return _finish_change(world, wall_s, cpu_s)
 
 
-async def _rolled(world: World) -> Step:
+async def _roll_out(world: World) -> MeasuredChange:
     world.written.clear()
     wall_s, cpu_s = time.perf_counter(), time.process_time()
     await world.roll(world.names)
     await world.ready(world.names)
-    return _step(world, wall_s, cpu_s)
+    return _finish_change(world, wall_s, cpu_s)
 
 
-async def _rest(world: World) -> list[Recorded]:
+async def _wait_until_quiet(world: World) -> list[Recorded]:
     """Return what is written after everything is ready: events and usage of buckets."""
     world.written.clear()
     await world.wait_until_quiet()
     return list(world.written)
 
 
-def _step(world: World, wall_s: float, cpu_s: float) -> Step:
-    spent = Spent(time.perf_counter() - wall_s, time.process_time() - cpu_s)
-    return Step(spent, list(world.written))
+def _finish_change(world: World, wall_s: float, cpu_s: float) -> MeasuredChange:
+    timing = Timing(time.perf_counter() - wall_s, time.process_time() - cpu_s)
+    return MeasuredChange(timing, list(world.written))

@@ -42,29 +42,31 @@ class _Chain:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class Timing:
+    """Elapsed time and CPU time of this process."""
+
     wall_s: float
     cpu_s: float
 
 
 async def replay_in_process(
     state: Path, before: Sequence[Recorded], *parts: Sequence[Recorded]
-) -> list[Spent]:
-    """Send the writes ``before``, then each part; return the cost of each part."""
+) -> list[Timing]:
+    """Send the writes ``before``, then each part; return the time of each part."""
     async with served(state / "floor.db", process_environment(), ()) as platform:
         return await _replay(_AuthenticatingTransport(platform), AT_ONCE, before, parts)
 
 
 async def replay_over_tls(
     state: Path, before: Sequence[Recorded], part: Sequence[Recorded]
-) -> Spent:
+) -> Timing:
     """Return the same with client and API server in separate processes. The server makes the writes
     of its operator itself."""
     theirs = [write for write in before if "authorization" in write.request.headers]
     with run_api_server(state / "floor") as connection:
         async with open_to(connection) as transport:
-            (spent,) = await _replay(transport, CONNECTIONS, theirs, (part,))
-    return spent
+            (timing,) = await _replay(transport, CONNECTIONS, theirs, (part,))
+    return timing
 
 
 async def _replay(
@@ -72,8 +74,8 @@ async def _replay(
     at_once: int,
     before: Sequence[Recorded],
     parts: Sequence[Sequence[Recorded]],
-) -> list[Spent]:
-    spent = []
+) -> list[Timing]:
+    timings = []
     chains: dict[str, _Chain] = {}
     for write in before:
         chain = chains.setdefault(object_path(write), _Chain())
@@ -88,8 +90,8 @@ async def _replay(
         waiting = iter([chain for chain in chains.values() if chain.writes])
         wall_s, cpu_s = time.perf_counter(), time.process_time()
         await asyncio.gather(*(_send_chains(transport, waiting) for _ in range(at_once)))
-        spent.append(Spent(time.perf_counter() - wall_s, time.process_time() - cpu_s))
-    return spent
+        timings.append(Timing(time.perf_counter() - wall_s, time.process_time() - cpu_s))
+    return timings
 
 
 async def _send_chains(transport: Transport, waiting: Iterable[_Chain]) -> None:

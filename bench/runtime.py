@@ -55,8 +55,8 @@ Engaged = Callable[[PlaneName], CachedClient | None]
 
 
 def measure() -> list[Measurement]:
-    noop, noop_floor = run_loop(reconciles(_nothing, passes=PASSES))
-    write, write_floor = run_loop(reconciles(_write, passes=5))
+    noop, noop_floor = run_loop(compare_reconciles(_noop, passes=PASSES))
+    write, write_floor = run_loop(compare_reconciles(_write, passes=5))
     return [
         Measurement("bare calls", noop_floor, "calls/s"),
         Measurement("no-op reconciles", noop, "/s", "bare calls", at_least=10_000),
@@ -70,8 +70,8 @@ def measure() -> list[Measurement]:
 # --- reconciles
 
 
-async def _nothing(_writer: Client | CachedClient, _key: Key) -> None:
-    """What a settled object needs."""
+async def _noop(_writer: Client | CachedClient, _key: Key) -> None:
+    """Make no request, as for a settled object."""
 
 
 async def _write(writer: Client | CachedClient, key: Key) -> None:
@@ -82,17 +82,18 @@ async def _write(writer: Client | CachedClient, key: Key) -> None:
 _numbers = count()
 
 
-async def reconciles(act: Act, *, passes: int) -> tuple[float, float]:
-    """Reconciles a second through the whole runtime, and calls a second without it."""
-    async with _a_hub() as client:
+async def compare_reconciles(act: Act, *, passes: int) -> tuple[float, float]:
+    """Return reconciles per second of a manager, and calls of ``act`` per second without it."""
+    async with _new_hub() as client:
         refs = [Ref("default", f"object-{number}") for number in range(OBJECTS)]
         await asyncio.gather(*(_create(client, ref) for ref in refs))
         keys = [Key(HUB, ref) for ref in refs] * passes
-        floor = await _called(act, client, keys)
-        return await _reconciled(act, client, keys), floor
+        floor = await _measure_direct_calls(act, client, keys)
+        return await _measure_manager(act, client, keys), floor
 
 
-async def _called(act: Act, client: Client, keys: list[Key]) -> float:
+async def _measure_direct_calls(act: Act, client: Client, keys: list[Key]) -> float:
+    """Return calls of ``act`` per second of CPU time."""
     remaining = iter(keys)
 
     async def worker() -> None:
@@ -104,8 +105,8 @@ async def _called(act: Act, client: Client, keys: list[Key]) -> float:
     return len(keys) / (time.process_time() - started_s)
 
 
-async def _reconciled(act: Act, client: Client, keys: list[Key]) -> float:
-    """Every key as often as it occurs, one pass after the other; each pass looks at its object."""
+async def _measure_manager(act: Act, client: Client, keys: list[Key]) -> float:
+    """Return reconciles per second of CPU time. A pass enqueues each object once."""
     left, finished = [OBJECTS], asyncio.Event()
 
     async def reconcile(engaged: Engaged, key: Key) -> Outcome:
@@ -145,7 +146,7 @@ async def _create(client: Client, ref: Ref) -> None:
 
 
 @asynccontextmanager
-async def _a_hub() -> AsyncIterator[Client]:
+async def _new_hub() -> AsyncIterator[Client]:
     store = Store(MemoryJournal())
     numbers = count()
     server = ApiServer(

@@ -131,19 +131,21 @@ async def _creates_and_gets(running: Running, state: Path) -> list[Measurement]:
     different = await _throughput(running, lambda: next_create(_DIFFERENT))
     get_request = target.request("GET", f"{path}/read")
     gets = await _throughput(running, lambda: get_request)
-    measured = _Requests(creates, different, gets)
-    return _compared(
-        measured, await _echoes(state, stored, "uvicorn"), await _echoes(state, stored, "http")
+    measured = _ServerThroughput(creates, different, gets)
+    return _echo_comparison(
+        measured,
+        await _measure_echo(state, stored, "uvicorn"),
+        await _measure_echo(state, stored, "http"),
     )
 
 
-async def _echoes(state: Path, stored: bytes, peer: str) -> _Echoes:
-    with echo(state, stored, peer) as floor:
-        bare_get = floor.target.request("GET", "/")
-        bare_post = floor.target.request("POST", "/", instance_bytes("n"))
-        return _Echoes(
-            gets=await _throughput(floor, lambda: bare_get),
-            posts=await _throughput(floor, lambda: bare_post),
+async def _measure_echo(state: Path, stored: bytes, peer: str) -> _EchoThroughput:
+    with echo(state, stored, peer) as running:
+        get = running.target.request("GET", "/")
+        post = running.target.request("POST", "/", instance_bytes("n"))
+        return _EchoThroughput(
+            gets=await _throughput(running, lambda: get),
+            posts=await _throughput(running, lambda: post),
         )
 
 
@@ -154,20 +156,22 @@ async def _throughput(running: Running, next_request: Callable[[], bytes]) -> Th
 
 
 @dataclass(frozen=True, slots=True)
-class _Requests:
+class _ServerThroughput:
     creates: Throughput
     different: Throughput
     gets: Throughput
 
 
 @dataclass(frozen=True, slots=True)
-class _Echoes:
+class _EchoThroughput:
     gets: Throughput
     posts: Throughput
 
 
-def _compared(found: _Requests, bare: _Echoes, own: _Echoes) -> list[Measurement]:
-    creates, different, gets = found.creates, found.different, found.gets
+def _echo_comparison(
+    measured: _ServerThroughput, uvicorn: _EchoThroughput, own: _EchoThroughput
+) -> list[Measurement]:
+    creates, different, gets = measured.creates, measured.different, measured.gets
     echo_post, echo_get = "our HTTP server, echo of a POST", "our HTTP server, echo of a GET"
     return [
         Measurement(echo_post, own.posts.per_second, "posts/s"),
@@ -178,16 +182,16 @@ def _compared(found: _Requests, bare: _Echoes, own: _Echoes) -> list[Measurement
         Measurement(
             "durable creates, all different: CPU", different.cpu_us, "us", f"{echo_post}: CPU"
         ),
-        Measurement("uvicorn, echo of a GET", bare.gets.per_second, "gets/s"),
+        Measurement("uvicorn, echo of a GET", uvicorn.gets.per_second, "gets/s"),
         Measurement(echo_get, own.gets.per_second, "gets/s", "uvicorn, echo of a GET"),
         Measurement(
             "GET",
             gets.per_second,
             "gets/s",
             "uvicorn, echo of a GET",
-            at_least=bare.gets.per_second / 2,
+            at_least=uvicorn.gets.per_second / 2,
         ),
-        Measurement("uvicorn, echo of a GET: CPU", bare.gets.cpu_us, "us"),
+        Measurement("uvicorn, echo of a GET: CPU", uvicorn.gets.cpu_us, "us"),
         Measurement(f"{echo_get}: CPU", own.gets.cpu_us, "us", "uvicorn, echo of a GET: CPU"),
         Measurement("GET: CPU", gets.cpu_us, "us", "uvicorn, echo of a GET: CPU"),
     ]
@@ -258,13 +262,13 @@ async def _list(running: Running, state: Path) -> list[Measurement]:
 
 
 async def _median_ms(
-    ask: Callable[[bytes], Coroutine[Any, Any, bytes]], request: bytes
+    send: Callable[[bytes], Coroutine[Any, Any, bytes]], request: bytes
 ) -> tuple[float, bytes]:
-    """The median of five, and the last answer."""
+    """Return the median of five requests, and the last response."""
     taken = []
     for _ in range(5):
         start = time.perf_counter()
-        answer = await ask(request)
+        answer = await send(request)
         taken.append((time.perf_counter() - start) * 1000)
     return sorted(taken)[2], answer
 
