@@ -37,7 +37,7 @@ from testkit.builders import a_deployment
 from testkit.sim.loop import VirtualLoop
 from tests.controllers.network.test_ip_allocations import instance_at
 from tests.controllers.running_controllers import a_context, a_synced_view, as_new
-from tests.planning.network.test_networks import a_subnet
+from tests.planning.network.network_objects import a_subnet
 from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 
 PROJECT = project_plane("alpha")

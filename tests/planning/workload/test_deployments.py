@@ -1,4 +1,4 @@
-"""The deployments of a Workload and its aggregated status."""
+"""The deployments of a Workload, and the order in which its objects are created and deleted."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import pytest
 
 from datum_compute.api import labels
 from datum_compute.api.compute.deployment import (
-    ObservedSource,
     WorkloadDeployment,
     WorkloadDeploymentStatus,
 )
-from datum_compute.api.compute.workload import BlockedReplicas, Workload
+from datum_compute.api.compute.workload import Workload
 from datum_compute.api.conditions import (
     FALSE,
     TRUE,
     Condition,
-    ConditionStatus,
-    ConditionValue,
-    find_condition,
-    make_condition,
 )
-from datum_compute.api.kinds import CLAIM, DEPLOYMENT, REVISION, WORKLOAD
+from datum_compute.api.kinds import (
+    CLAIM,
+    DEPLOYMENT,
+    REVISION,
+    WORKLOAD,
+)
 from datum_compute.api.meta.objects import owner_reference
 from datum_compute.api.meta.timestamps import parse_timestamp, timestamp
 from datum_compute.api.planes import project_plane
@@ -38,8 +38,7 @@ from datum_compute.planning.workload.deployments import (
 )
 from datum_compute.planning.workload.revisions import plan_revisions
 from datum_compute.planning.workload.status import workload_status
-from datum_compute.planning.workload.templates import template_hash
-from testkit.builders import NOW, a_workload
+from testkit.builders import NOW, a_workload, an_attachment
 
 PROJECT = project_plane("default")
 
@@ -128,197 +127,11 @@ def test_removal_waits_for_the_last_deployment() -> None:
     assert release.patch["metadata"]["finalizers"] == []
 
 
-def test_counts_add_up_over_cities() -> None:
-    workload = a_workload(cities=("DFW", "ORD"), replicas=2)
-    status = workload_status(
-        workload, stored(workload, replicas=2, ready_replicas=1, desired_replicas=2), NOW
-    )
-    assert (status.replicas, status.ready_replicas, status.desired_replicas) == (4, 2, 4)
-    assert status.deployments == 2
-    assert workload.metadata.generation == status.observed_generation
-
-
-@pytest.mark.parametrize(("reported", "expected"), [(1, 2), (0, 0), (None, 4)])
-def test_available_replicas_add_up_also_over_cells_that_do_not_report_them(
-    reported: int | None, expected: int
-) -> None:
-    """Of a cell of an older release, ready replicas count as available."""
-    workload = a_workload(cities=("DFW", "ORD"), replicas=2)
-    counts = {"replicas": 2, "ready_replicas": 2, "desired_replicas": 2}
-    deployments = stored(workload, **counts, available_replicas=reported)
-    status = workload_status(workload, deployments, NOW)
-    assert (status.ready_replicas, status.available_replicas) == (4, expected)
-    assert [p.available_replicas for p in status.placements] == [expected]
-
-
-def test_without_available_cities_the_worst_one_is_reported() -> None:
-    workload = a_workload(cities=("DFW", "ORD"))
-    reasons = (("InstancesProvisioning", "soon"), ("ImageUnavailable", "no such image web:1"))
-    deployments = [
-        msgspec.structs.replace(
-            d,
-            status=WorkloadDeploymentStatus(
-                conditions=[
-                    make_condition(
-                        "Available", ConditionValue(FALSE, *words), generation=1, now=NOW
-                    )
-                ]
-            ),
-        )
-        for d, words in zip(stored(workload), reasons, strict=True)
-    ]
-    available = find_condition(workload_status(workload, deployments, NOW).conditions, "Available")
-    assert available is not None
-    assert (
-        available.status,
-        available.reason,
-        available.message,
-    ) == (FALSE, "ImageUnavailable", "no such image web:1")
-
-
-def test_one_available_city_makes_the_workload_available() -> None:
-    workload = a_workload(cities=("DFW", "ORD"))
-    first, second = stored(workload)
-    good = make_condition(
-        "Available", ConditionValue(TRUE, "StableInstanceFound", ""), generation=1, now=NOW
-    )
-    first = msgspec.structs.replace(first, status=WorkloadDeploymentStatus(conditions=[good]))
-    status = workload_status(workload, [first, second], NOW)
-    available = find_condition(status.conditions, "Available")
-    assert available is not None
-    assert available.status == TRUE
-
-
 def test_a_status_write_names_the_version_it_was_computed_from() -> None:
     workload = a_workload()
     (write,) = plan_workload(PROJECT, workload, stored(workload), NOW).actions
     assert isinstance(write, PatchStatus)
     assert workload.metadata.resource_version == write.version
-
-
-def test_a_new_template_is_not_updated_before_a_city_reports_it() -> None:
-    """Regression: the first status after an image change counted all replicas as updated."""
-    old, new = a_workload("web:1"), a_workload("web:2")
-    counts = {"replicas": 1, "updated_replicas": 1, "current_replicas": 1, "ready_replicas": 1}
-    counts["observed_generation"] = 1
-    source = ObservedSource(generation=1, template_hash=template_hash(old.spec.template))
-    status = workload_status(new, stored(old, **counts, observed_source=source), NOW)
-    assert (status.updated_replicas, status.current_replicas, status.ready_replicas) == (0, 0, 1)
-    unchanged = workload_status(old, stored(old, **counts, observed_source=source), NOW)
-    assert unchanged.updated_replicas == 1
-
-
-def test_a_move_is_not_complete_before_the_new_city_reports() -> None:
-    """Regression: replicas of the old city counted as updated ones of the new city."""
-    before, after = a_workload(cities=("IAD",)), a_workload(cities=("DFW",))
-    counts = {"replicas": 1, "updated_replicas": 1, "ready_replicas": 1, "observed_generation": 1}
-    status = workload_status(after, stored(before, **counts), NOW)
-    assert (status.replicas, status.ready_replicas, status.updated_replicas) == (1, 1, 0)
-
-
-def test_a_scale_is_not_complete_before_the_city_reports_it() -> None:
-    """Regression: after scaling down and up again, the earlier counts were used."""
-    workload = a_workload(replicas=2)
-    counts = {"replicas": 2, "updated_replicas": 2, "ready_replicas": 2, "observed_generation": 1}
-    (deployment,) = stored(workload, **counts)
-    newer = msgspec.structs.replace(deployment.metadata, generation=3)
-    deployment = msgspec.structs.replace(deployment, metadata=newer)
-    assert workload_status(workload, [deployment], NOW).updated_replicas == 0
-
-
-def test_a_scale_is_not_complete_before_the_deployment_has_it() -> None:
-    """Regression: two earlier replicas counted as the updated replicas of two cities."""
-    before, after = a_workload(replicas=2), a_workload(replicas=1)
-    counts = {"replicas": 2, "updated_replicas": 2, "ready_replicas": 2, "observed_generation": 1}
-    assert workload_status(after, stored(before, **counts), NOW).updated_replicas == 0
-    assert workload_status(before, stored(before, **counts), NOW).updated_replicas == 2
-
-
-def test_desired_replicas_follow_the_spec_of_the_workload() -> None:
-    workload = a_workload(cities=("DFW", "ORD"), replicas=3)
-    assert workload_status(workload, [], NOW).desired_replicas == 6
-
-
-def reporting(
-    deployment: WorkloadDeployment,
-    reason: str,
-    status: ConditionStatus = TRUE,
-    message: str = "",
-) -> WorkloadDeployment:
-    """Return the deployment of a city with this Progressing condition for the current template."""
-    progressing = make_condition(
-        "Progressing",
-        ConditionValue(status, reason, message),
-        generation=1,
-        now=NOW,
-    )
-    source = ObservedSource(generation=1, template_hash=template_hash(deployment.spec.template))
-    return msgspec.structs.replace(
-        deployment,
-        status=WorkloadDeploymentStatus(
-            conditions=[progressing],
-            observed_generation=deployment.metadata.generation,
-            observed_source=source,
-        ),
-    )
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "expected"),
-    [
-        ("RolloutComplete", "RolloutComplete", "RolloutComplete"),
-        ("RolloutComplete", "RollingOut", "RollingOut"),
-        ("ProgressDeadlineExceeded", "RollingOut", "ProgressDeadlineExceeded"),
-        ("RollingOut", "RolloutPaused", "RolloutPaused"),
-    ],
-)
-def test_the_rollout_of_a_workload_is_that_of_its_worst_city(
-    first: str, second: str, expected: str
-) -> None:
-    workload = a_workload(cities=("DFW", "ORD"))
-    dfw, ord_ = stored(workload)
-    cities = [reporting(dfw, first), reporting(ord_, second)]
-    progress = find_condition(workload_status(workload, cities, NOW).conditions, "Progressing")
-    assert progress is not None
-    assert progress.reason == expected
-
-
-def test_a_city_without_a_report_leaves_the_rollout_unknown() -> None:
-    workload = a_workload(cities=("DFW", "ORD"))
-    dfw, silent = stored(workload)
-    status = workload_status(workload, [reporting(dfw, "RolloutComplete"), silent], NOW)
-    progress = find_condition(status.conditions, "Progressing")
-    assert progress is not None
-    assert (progress.status, progress.message) == ("Unknown", "No report yet from ORD")
-
-
-def test_blocked_replicas_add_up_over_cities_by_reason() -> None:
-    workload = a_workload(cities=("DFW", "ORD"))
-    dfw, ord_ = (
-        msgspec.structs.replace(d, status=WorkloadDeploymentStatus(blocked=blocked))
-        for d, blocked in zip(
-            stored(workload),
-            (
-                [BlockedReplicas(reason="PendingQuota", replicas=2, message="11 of 10")],
-                [
-                    BlockedReplicas(reason="ImageUnavailable", replicas=1),
-                    BlockedReplicas(reason="PendingQuota", replicas=3, message="later"),
-                ],
-            ),
-            strict=True,
-        )
-    )
-    blocked = workload_status(workload, [ord_, dfw], NOW).blocked
-    assert [(b.reason, b.replicas) for b in blocked] == [
-        ("ImageUnavailable", 1),
-        ("PendingQuota", 5),
-    ]
-
-
-def test_the_status_does_not_depend_on_the_order_of_cities() -> None:
-    workload = a_workload(cities=("DFW", "ORD"))
-    cities = [reporting(d, "RollingOut", message=d.spec.city_code) for d in stored(workload)]
-    assert workload_status(workload, cities, NOW) == workload_status(workload, cities[::-1], NOW)
 
 
 def test_a_pause_applies_to_every_city() -> None:
@@ -435,3 +248,13 @@ def test_a_removed_workload_deletes_deployments_then_claim_and_revisions_then_it
     last = plan_workload_lifecycle(PROJECT, observe(gone, **found), NOW)
     assert [a.kind for a in last.actions if isinstance(a, Delete)] == [CLAIM, REVISION]
     assert isinstance(last.actions[-1], Patch)
+
+
+def test_the_workload_planner_keeps_the_attachment() -> None:
+    workload = a_workload()
+    (made,) = desired_deployments(workload)
+    spec = msgspec.structs.replace(made.spec, network_attachment=an_attachment())
+    again = plan_workload(
+        PROJECT, workload, [msgspec.structs.replace(made, spec=spec)], NOW
+    ).actions
+    assert [a for a in again if isinstance(a, Patch)] == []
