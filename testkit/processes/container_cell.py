@@ -17,10 +17,10 @@ from datum_compute.api.compute.instance import (
 )
 from datum_compute.api.compute.server import ServerSpec
 from datum_compute.api.planes import cell_plane
-from datum_compute.app.container_host import containers_driver
+from datum_compute.app.container_host import build_containers_driver
 from datum_compute.app.debounced_file import DebouncedFile
 from datum_compute.app.environment import process_environment
-from datum_compute.app.state_directory import private_directory
+from datum_compute.app.state_directory import ensure_private_directory
 from datum_compute.drivers.containers.driver import ContainersDriver
 from datum_compute.drivers.containers.engine import Engine
 from datum_compute.drivers.driver import DriverError, MachineState, Observation
@@ -40,8 +40,8 @@ class Cell:
 
     async def start(self) -> None:
         self._client = Engine(self.engine.socket)
-        state, environment = private_directory(self.state), process_environment()
-        self.driver = containers_driver(state, cell_plane("dfw"), self._client, environment)
+        state, environment = ensure_private_directory(self.state), process_environment()
+        self.driver = build_containers_driver(state, cell_plane("dfw"), self._client, environment)
         self._running = asyncio.create_task(self.driver.run())
         await self.until(self._is_read)
 

@@ -19,12 +19,12 @@ from datum_compute.api.membership import HUB_USER
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import HUB, cell_plane
 from datum_compute.app.cell_membership import (
-    HubToken,
+    HubTokenRotation,
     Joining,
     MembershipFiles,
-    due_in_s,
     join,
     renew,
+    seconds_until_renewal,
 )
 from datum_compute.app.certificates import (
     certify,
@@ -39,7 +39,7 @@ from datum_compute.app.state_credentials import (
     merge_cells,
     write_kubeconfig,
 )
-from datum_compute.app.state_directory import StateError, private_directory
+from datum_compute.app.state_directory import StateError, ensure_private_directory
 from datum_compute.client.auth.connection import Connection
 from datum_compute.client.client import Client
 from datum_compute.client.transport.interface import Transport
@@ -77,7 +77,7 @@ def build_opener(
 
 @asynccontextmanager
 async def hub(folder: Path) -> AsyncIterator[InProcessServer]:
-    ensure_certificate(private_directory(folder), NOW)
+    ensure_certificate(ensure_private_directory(folder), NOW)
 
     def signed(requested: SigningRequest, user: str, groups: tuple[str, ...]) -> IssuedCertificate:
         now = datetime.fromtimestamp(server.clock.now_s, UTC)
@@ -138,13 +138,13 @@ async def test_the_certificate_is_renewed_and_invalid_after_the_cluster_is_delet
         assert (await client.get(CLUSTER, Ref("", "lhr"))).metadata.name == "lhr"
         with pytest.raises(Forbidden):
             await client.get(CLUSTER, Ref("", "dfw"))
-        assert due_in_s(shown.encode(), server.clock.now_s) > 0
+        assert seconds_until_renewal(shown.encode(), server.clock.now_s) > 0
         server.clock.now_s += 2.5 * 3600
-        assert due_in_s(shown.encode(), server.clock.now_s) <= 0
+        assert seconds_until_renewal(shown.encode(), server.clock.now_s) <= 0
         await renew(client, files, membership)
         renewed = files.certificate.read_bytes()
         assert validity(renewed)[1] > validity(shown.encode())[1]
-        assert due_in_s(renewed, server.clock.now_s) > 0
+        assert seconds_until_renewal(renewed, server.clock.now_s) > 0
         await server.merge(f"{CLUSTERS}/lhr", {"metadata": {"finalizers": []}})
         await server.json("DELETE", f"{CLUSTERS}/lhr")
         with pytest.raises(Forbidden, match="has left"):
@@ -156,10 +156,12 @@ def test_a_certificate_is_renewed_when_a_third_of_its_lifetime_is_left(
     tmp_path: Path, lifetime_s: float
 ) -> None:
     """Certificates of a few minutes must not be renewed in a loop without a delay."""
-    ensure_certificate(private_directory(tmp_path / "hub"), NOW)
+    ensure_certificate(ensure_private_directory(tmp_path / "hub"), NOW)
     lifetime = timedelta(seconds=lifetime_s)
     made = issue_client_certificate(tmp_path / "hub", "system:cell:dfw", NOW, lifetime=lifetime)
-    assert due_in_s(made.certificate, START_S) == pytest.approx(lifetime_s * 2 / 3, abs=2)
+    assert seconds_until_renewal(made.certificate, START_S) == pytest.approx(
+        lifetime_s * 2 / 3, abs=2
+    )
 
 
 async def test_the_hub_connects_to_the_cell_with_the_credentials_of_the_join(
@@ -205,12 +207,12 @@ def test_contexts_of_cells_are_merged_into_the_kubeconfig_of_the_platform(tmp_pa
 PLANE = cell_plane("dfw")
 
 
-def start_cell(folder: Path) -> tuple[PlaneTokens, StaticTokens, HubToken]:
+def start_cell(folder: Path) -> tuple[PlaneTokens, StaticTokens, HubTokenRotation]:
     """Return what a process of the cell reads at its start."""
     path = folder / "tokens.json"
     credentials = ensure_credentials(path, (PLANE,), of_cell=True)
     authenticator = credentials.authenticator()
-    return credentials, authenticator, HubToken(path, PLANE, authenticator)
+    return credentials, authenticator, HubTokenRotation(path, PLANE, authenticator)
 
 
 def is_hub_token(authenticator: StaticTokens, token: str) -> bool:
@@ -218,15 +220,15 @@ def is_hub_token(authenticator: StaticTokens, token: str) -> bool:
     return user is not None and user.name == HUB_USER and user.planes == {PLANE}
 
 
-def test_both_tokens_are_valid_until_the_old_one_is_dismissed(tmp_path: Path) -> None:
-    credentials, authenticator, token = start_cell(tmp_path)
-    new = token.begin()
+def test_both_tokens_are_valid_until_the_old_one_is_revoked(tmp_path: Path) -> None:
+    credentials, authenticator, rotation = start_cell(tmp_path)
+    new = rotation.accept_next()
     assert new not in ("", credentials.hub)
     assert is_hub_token(authenticator, new)
     assert is_hub_token(authenticator, credentials.hub)
-    assert token.settle() == credentials.hub
+    assert rotation.promote_next() == credentials.hub
     assert is_hub_token(authenticator, credentials.hub), "open requests are not interrupted"
-    token.dismiss(credentials.hub)
+    rotation.revoke(credentials.hub)
     assert not is_hub_token(authenticator, credentials.hub)
     again, authenticator, _ = start_cell(tmp_path)
     assert again.hub == new
@@ -235,16 +237,16 @@ def test_both_tokens_are_valid_until_the_old_one_is_dismissed(tmp_path: Path) ->
 
 
 def test_both_tokens_are_valid_after_a_crash_during_the_rotation(tmp_path: Path) -> None:
-    before, _, token = start_cell(tmp_path)
-    new = token.begin()  # unknown whether the hub has received it
-    _, authenticator, token = start_cell(tmp_path)
+    before, _, rotation = start_cell(tmp_path)
+    new = rotation.accept_next()  # unknown whether the hub has received it
+    _, authenticator, rotation = start_cell(tmp_path)
     assert is_hub_token(authenticator, new)
     assert is_hub_token(authenticator, before.hub)
-    assert token.begin() == new, "the same token is sent again"
+    assert rotation.accept_next() == new, "the same token is sent again"
 
 
 def test_representations_contain_no_token(tmp_path: Path) -> None:
-    credentials, _, token = start_cell(tmp_path)
-    new = token.begin()
-    assert new not in repr(credentials) + repr(token)
+    credentials, _, rotation = start_cell(tmp_path)
+    new = rotation.accept_next()
+    assert new not in repr(credentials) + repr(rotation)
     assert (tmp_path / "tokens.json").stat().st_mode & 0o077 == 0

@@ -13,7 +13,7 @@ from datum_compute.api.kinds import CLUSTER
 from datum_compute.api.meta.objects import Ref
 from datum_compute.app.cell_membership import Membership, MembershipFiles, join
 from datum_compute.app.cell_server import bind_cell_socket, report_address
-from datum_compute.app.state_directory import StateError, remembered_port
+from datum_compute.app.state_directory import StateError, read_last_port
 from datum_compute.client.client import Client
 from datum_compute.server.http.listen import bind_listener
 from testkit.api_server.running_server import TOKEN
@@ -43,7 +43,7 @@ async def test_a_cell_whose_port_is_in_use_reports_its_new_port_to_the_hub(tmp_p
     async with hub(tmp_path / "hub") as server:
         joined = await join(build_joining(tmp_path), build_opener(server), NOW)
         state = tmp_path / "cell"
-        files, port = MembershipFiles(state), remembered_port(state)
+        files, port = MembershipFiles(state), read_last_port(state)
         with occupy_port(port):
             bound, moved = bind_cell_socket(state, joined, 0, HOST)
         with bound:

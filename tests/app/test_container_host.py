@@ -11,9 +11,9 @@ from random import Random
 import pytest
 
 from datum_compute.app.container_host import (
-    AGE_S,
-    ANSWER_S,
+    FILE_AGE_MAX_S,
     REPORTS_PER_MACHINE_MAX,
+    VERSION_TIMEOUT_S,
     CrashReportFiles,
     FoundEngine,
     Limits,
@@ -29,7 +29,7 @@ from datum_compute.drivers.driver import DataFile, PermanentError, TransientErro
 from datum_compute.drivers.queries import CrashReport
 from testkit.sim.loop import VirtualLoop, run_virtual
 
-# Seconds after which an engine answers; None if it does not exist.
+# Seconds after which an engine responds; None if it does not exist.
 AFTER_S = {"missing": None, "slow": 25.0, "fast": 0.1, "hung": 1e6}
 
 
@@ -65,7 +65,7 @@ def test_the_first_engine_that_answers_is_used() -> None:
     assert find_first_engine("slow", "fast")[0].socket == "slow"
     engine, after_s = find_first_engine("hung", "fast")
     assert engine.socket == "fast"
-    assert after_s <= ANSWER_S
+    assert after_s <= VERSION_TIMEOUT_S
 
 
 def test_the_error_without_an_engine_lists_every_socket_and_its_timeout() -> None:
@@ -89,7 +89,7 @@ def test_a_volume_directory_contains_exactly_the_written_files(tmp_path: Path) -
 
 @pytest.mark.parametrize("path", ["../out", "a/../../out", "/etc/out"])
 def test_a_path_outside_of_the_volume_is_rejected(tmp_path: Path, path: str) -> None:
-    with pytest.raises(PermanentError, match=r"volume v: .* lies outside of it"):
+    with pytest.raises(PermanentError, match=r"volume v: .* is outside of the volume"):
         VolumeDirectories(tmp_path / "data").write("ns/web/1", "v", [DataFile(path, b"x")])
 
 
@@ -126,7 +126,7 @@ async def test_the_oldest_logs_are_deleted_by_size_and_by_age(
     assert [machine for machine, _, _ in await archive.load("ns/web")] == [
         *("ns/web/1", "ns/web/2", "ns/web/3"),
     ]
-    now_s += AGE_S + 1.5
+    now_s += FILE_AGE_MAX_S + 1.5
     await archive.save("ns/web/4", "app", b"x")
     assert "ns/web/1" not in [machine for machine, _, _ in await archive.load("ns/web")]
 
@@ -145,7 +145,7 @@ def test_crash_reports_are_kept_for_a_day_and_limited_per_machine(tmp_path: Path
     assert [report.message for report in archive.load("ns/other")] == ["other"]
     (tmp_path / "crashes" / "dfw" / "ns%2Fweb%2F1,x.json").write_text("{")
     assert len(archive.load("ns/web")) == REPORTS_PER_MACHINE_MAX + 1, "damaged files are skipped"
-    now_s += AGE_S + 60
+    now_s += FILE_AGE_MAX_S + 60
     assert archive.load("ns/web") == []
 
 

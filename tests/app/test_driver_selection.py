@@ -17,7 +17,7 @@ from datum_compute.app.driver_selection import (
 )
 from datum_compute.app.environment import process_environment
 from datum_compute.app.settings.settings import local_settings
-from datum_compute.app.state_directory import StateError, remember_driver, remembered_driver
+from datum_compute.app.state_directory import StateError, read_last_driver, save_driver
 
 CELLS = (cell_plane("dfw"), cell_plane("iad"))
 
@@ -34,7 +34,7 @@ async def test_without_an_engine_instances_are_simulated(tmp_path: Path) -> None
     found = await select_driver(tmp_path)
     assert (found.choice.driver, found.choice.reason) == (
         "simulated",
-        "no container engine answers",
+        "no container engine responds",
     )
     assert tuple(found.drivers) == CELLS
     assert found.publishing_controllers == ()
@@ -54,7 +54,7 @@ async def test_the_error_without_an_engine_names_the_socket_and_the_flags(tmp_pa
 async def test_the_containers_driver_is_kept_while_the_engine_does_not_answer(
     tmp_path: Path,
 ) -> None:
-    remember_driver(tmp_path, "containers", str(tmp_path / "missing.sock"))
+    save_driver(tmp_path, "containers", str(tmp_path / "missing.sock"))
     found = await select_driver(tmp_path)
     assert found.choice.driver == "containers"
     assert "does not answer" in found.choice.summary
@@ -64,7 +64,7 @@ async def test_the_containers_driver_is_kept_while_the_engine_does_not_answer(
 
 
 async def test_the_simulated_driver_is_kept_at_the_next_start(tmp_path: Path) -> None:
-    remember_driver(tmp_path, "simulated", "")
+    save_driver(tmp_path, "simulated", "")
     found = await select_driver(tmp_path)
     assert found.choice.driver == "simulated"
     assert found.choice.reason.startswith("as in the last run")
@@ -76,7 +76,7 @@ async def test_the_simulated_driver_is_kept_at_the_next_start(tmp_path: Path) ->
 @pytest.mark.parametrize("last", ["", "simulated"])
 async def test_the_engine_flag_selects_the_containers_driver(tmp_path: Path, last: str) -> None:
     if last:
-        remember_driver(tmp_path, last, "")
+        save_driver(tmp_path, last, "")
     with pytest.raises(StateError) as refused:
         await select_driver(tmp_path, "--engine", str(tmp_path / "mine.sock"))
     assert "mine.sock: the container engine does not answer" in str(refused.value)
@@ -92,16 +92,16 @@ async def test_a_damaged_driver_file_is_an_error_unless_a_flag_selects_the_drive
     assert "driver.json is damaged" in str(refused.value)
     assert "--driver" in str(refused.value)
     assert (await select_driver(tmp_path, "--driver=simulated")).choice.driver == "simulated"
-    remember_driver(tmp_path, "simulated", "")
-    assert remembered_driver(tmp_path) == ("simulated", "")
+    save_driver(tmp_path, "simulated", "")
+    assert read_last_driver(tmp_path) == ("simulated", "")
 
 
 def test_instances_that_run_as_containers_cannot_become_simulated(tmp_path: Path) -> None:
     simulated = DriverChoice("simulated", "--driver=simulated", "instances are simulated")
     require_same_driver(tmp_path, simulated, 2)  # the first run
-    remember_driver(tmp_path, "simulated", "")
+    save_driver(tmp_path, "simulated", "")
     require_same_driver(tmp_path, simulated, 2)
-    remember_driver(tmp_path, "containers", "/run/engine.sock")
+    save_driver(tmp_path, "containers", "/run/engine.sock")
     require_same_driver(tmp_path, simulated, 0)
     require_same_driver(tmp_path, DriverChoice("containers", "", ""), 2)
     with pytest.raises(StateError, match=r"2 instances of .* run as containers"):

@@ -10,7 +10,7 @@ from datum_compute.api.errors import Unreachable
 from datum_compute.api.http import Request, Response
 from datum_compute.api.planes import HUB, cell_plane
 from datum_compute.app.fault_injection import FAULTS_FILE, FaultInjection
-from datum_compute.client.transport.faults import Fault, encoded_troubles
+from datum_compute.client.transport.faults import Fault, encode_faults
 
 REQUEST = Request("GET", "/api")
 
@@ -25,7 +25,7 @@ async def test_a_fault_affects_only_its_plane_until_it_ends(tmp_path: Path) -> N
     faults = FaultInjection(tmp_path, lambda: clock[0])
     hub, cell = (faults.wrap(p, HealthyTransport()) for p in (HUB, cell_plane("dfw")))
     crash = Fault(kind="crash", until_s=110.0)
-    (tmp_path / FAULTS_FILE).write_bytes(encoded_troubles({"cell/dfw": crash}))
+    (tmp_path / FAULTS_FILE).write_bytes(encode_faults({"cell/dfw": crash}))
     faults.load()
     with pytest.raises(Unreachable):
         await cell.send(REQUEST)
@@ -39,7 +39,7 @@ async def test_an_invalid_file_keeps_the_faults_and_a_removed_file_ends_them(
 ) -> None:
     faults = FaultInjection(tmp_path, lambda: 0.0)
     hub = faults.wrap(HUB, HealthyTransport())
-    (tmp_path / FAULTS_FILE).write_bytes(encoded_troubles({"hub": Fault(kind="crash")}))
+    (tmp_path / FAULTS_FILE).write_bytes(encode_faults({"hub": Fault(kind="crash")}))
     faults.load()
     (tmp_path / FAULTS_FILE).write_bytes(b"{")
     faults.load()

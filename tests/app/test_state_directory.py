@@ -23,14 +23,14 @@ from datum_compute.app.state_credentials import ensure_credentials, ensure_signe
 from datum_compute.app.state_directory import (
     StateError,
     describe_disk_problem,
-    describe_problem,
-    overwrite_private,
-    private_directory,
-    remember_cells,
-    remember_port,
-    remembered_cells,
-    remembered_port,
+    describe_statvfs_problem,
+    ensure_private_directory,
+    read_last_cells,
+    read_last_port,
+    replace_or_overwrite,
     require_database,
+    save_cells,
+    save_port,
     write_private,
 )
 
@@ -107,7 +107,7 @@ def test_the_kubeconfig_has_a_context_per_plane_and_is_not_rewritten(tmp_path: P
 
 
 def test_files_are_replaced_atomically_and_private(tmp_path: Path) -> None:
-    directory = private_directory(tmp_path / "state")
+    directory = ensure_private_directory(tmp_path / "state")
     write_private(directory / "a", b"one")
     write_private(directory / "a", b"two")
     assert (directory / "a").read_bytes() == b"two"
@@ -142,10 +142,10 @@ def test_a_manager_without_required_flags_does_not_start(
 
 def test_a_file_is_overwritten_in_place_when_the_disk_is_full(tmp_path: Path) -> None:
     path = tmp_path / "server.json"
-    overwrite_private(path, b'{"pid":12345}')
+    replace_or_overwrite(path, b'{"pid":12345}')
     draft = tmp_path / ".server.json.new"
     draft.symlink_to("/dev/full")
-    overwrite_private(path, b'{"pid":0}')
+    replace_or_overwrite(path, b'{"pid":0}')
     assert decode(path.read_bytes()) == {"pid": 0}
     assert list(tmp_path.iterdir()) == [path]
 
@@ -154,7 +154,7 @@ def test_a_new_file_on_a_full_disk_is_an_error_and_leaves_no_draft(tmp_path: Pat
     draft = tmp_path / ".server.json.new"
     draft.symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left") as caught:
-        overwrite_private(tmp_path / "server.json", b"{}")
+        replace_or_overwrite(tmp_path / "server.json", b"{}")
     assert caught.value.errno == errno.ENOSPC
     assert list(tmp_path.iterdir()) == []
 
@@ -165,22 +165,22 @@ def test_problems_of_a_disk_are_described(tmp_path: Path) -> None:
 
     state = Path("/state")
     assert (
-        describe_problem(state, disk(free=2))
+        describe_statvfs_problem(state, disk(free=2))
         == "the disk that holds /state is full (8192 bytes free)"
     )
     assert (
-        describe_problem(state, disk(flags=os.ST_RDONLY))
+        describe_statvfs_problem(state, disk(flags=os.ST_RDONLY))
         == "the disk that holds /state is read-only"
     )
-    assert describe_problem(state, disk()) == ""
-    assert describe_problem(state, disk(free=0, blocks=0)) == ""
+    assert describe_statvfs_problem(state, disk()) == ""
+    assert describe_statvfs_problem(state, disk(free=0, blocks=0)) == ""
     assert describe_disk_problem(tmp_path / "not" / "there") == ""
 
 
 def test_a_missing_database_is_an_error_after_the_first_start(tmp_path: Path) -> None:
     require_database(tmp_path)  # a first start
     (tmp_path / "kubeconfig").touch()
-    with pytest.raises(StateError, match=r"store\.db is gone.*local restore"):
+    with pytest.raises(StateError, match=r"store\.db, .*is missing.*local restore"):
         require_database(tmp_path)
     (tmp_path / "store.db").touch()
     require_database(tmp_path)
@@ -190,16 +190,16 @@ CELLS = (cell_plane("dfw"), cell_plane("ams"))
 
 
 def test_port_and_cells_of_the_last_run_are_read(tmp_path: Path) -> None:
-    remember_port(tmp_path, 4711)
-    remember_cells(tmp_path, CELLS)
-    assert remembered_port(tmp_path) == 4711
-    assert remembered_cells(tmp_path) == CELLS
+    save_port(tmp_path, 4711)
+    save_cells(tmp_path, CELLS)
+    assert read_last_port(tmp_path) == 4711
+    assert read_last_cells(tmp_path) == CELLS
 
 
 def test_unchanged_cells_are_not_written(tmp_path: Path) -> None:
-    remember_cells(tmp_path, CELLS)
+    save_cells(tmp_path, CELLS)
     before = (tmp_path / "cells.json").stat().st_ino
-    remember_cells(tmp_path, CELLS)
+    save_cells(tmp_path, CELLS)
     assert (tmp_path / "cells.json").stat().st_ino == before
 
 
@@ -210,8 +210,8 @@ def test_unchanged_cells_are_not_written(tmp_path: Path) -> None:
 def test_damaged_files_of_the_last_run_are_ignored(tmp_path: Path, text: str) -> None:
     for name in ("port.json", "cells.json"):
         (tmp_path / name).write_text(text)
-    assert remembered_port(tmp_path) == 0
-    assert remembered_cells(tmp_path) == ()
+    assert read_last_port(tmp_path) == 0
+    assert read_last_cells(tmp_path) == ()
 
 
 def key_of_another_curve() -> bytes:

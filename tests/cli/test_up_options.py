@@ -15,7 +15,7 @@ import pytest
 
 from datum_compute.api.planes import cell_plane
 from datum_compute.app.cell_membership import Membership, MembershipFiles
-from datum_compute.app.state_directory import remember_cells, remember_driver
+from datum_compute.app.state_directory import save_cells, save_driver
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.groups import compute
 from datum_compute.cli.local.options import UpOptions, check_option_conflicts
@@ -42,8 +42,8 @@ def process_of(state: Path, *flags: str) -> Iterator[int]:
 def running(tmp_path: Path) -> Iterator[Path]:
     state = tmp_path / "state"
     with process_of(state):
-        remember_driver(state, "simulated", "")
-        remember_cells(state, [cell_plane("dfw"), cell_plane("iad")])
+        save_driver(state, "simulated", "")
+        save_cells(state, [cell_plane("dfw"), cell_plane("iad")])
         yield state
 
 
@@ -83,7 +83,7 @@ def test_options_equal_to_the_running_platform_are_accepted(
 
 
 def test_a_stopped_platform_accepts_all_options(tmp_path: Path) -> None:
-    remember_driver(tmp_path, "simulated", "")
+    save_driver(tmp_path, "simulated", "")
     check_option_conflicts(
         quiet_environment(), tmp_path, UpOptions(7, "containers", "/my.sock", "ams")
     )
@@ -93,8 +93,8 @@ def test_the_cells_of_separate_processes_are_compared(tmp_path: Path) -> None:
     cells = [tmp_path / "cells" / name for name in ("dfw", "iad")]
     cells[1].mkdir(parents=True)
     with process_of(cells[0]):
-        remember_driver(cells[0], "simulated", "")
-        remember_driver(cells[1], "containers", "/my.sock")
+        save_driver(cells[0], "simulated", "")
+        save_driver(cells[1], "containers", "/my.sock")
         for refused in (UpOptions(driver="containers"), UpOptions(cells="iad")):
             with pytest.raises(UsageError):
                 check_option_conflicts(quiet_environment(), tmp_path, refused, cells)

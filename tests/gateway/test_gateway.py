@@ -179,7 +179,7 @@ def test_an_invalid_command_is_refused_with_a_message(
 def test_a_command_without_a_websocket_is_refused() -> None:
     async def scenario(world: GatewayWorld) -> None:
         exec_path = instance_path("default", "web", "exec")
-        with pytest.raises(BadRequest, match="over a websocket"):
+        with pytest.raises(BadRequest, match="requires a websocket"):
             await world.client().get_raw(exec_path, {"command": '["ls"]'})
         headers = {"authorization": "Bearer token-of-root"}
         answer = await world.gateway.dispatch(Request("POST", PROJECT + exec_path, {}, headers))

@@ -18,7 +18,7 @@ from aiohttp import web
 
 from datum_compute.api.planes import PlaneName, path_prefix, split_path
 from datum_compute.app.certificates import ensure_certificate
-from datum_compute.app.state_directory import private_directory
+from datum_compute.app.state_directory import ensure_private_directory
 from datum_compute.server.http.listen import api_tls_context, bind_listener
 from testkit.processes.api_servers import RealPlane
 
@@ -66,7 +66,7 @@ class _Passing:
 
 @asynccontextmanager
 async def milo(planes: Mapping[str, RealPlane], folder: Path) -> AsyncIterator[Milo]:
-    certificate = ensure_certificate(private_directory(folder), datetime.now(UTC))
+    certificate = ensure_certificate(ensure_private_directory(folder), datetime.now(UTC))
     trust = {n: ssl.create_default_context(cafile=str(p.authority)) for n, p in planes.items()}
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         application = web.Application(client_max_size=4 << 20)

@@ -25,8 +25,8 @@ from datum_compute.api.gateway import (
 )
 from datum_compute.api.http import Duplex, Request, Response
 from datum_compute.app.certificates import ensure_certificate
-from datum_compute.app.state_directory import private_directory
-from datum_compute.client.transport.websocket import WebSocket, answer_headers
+from datum_compute.app.state_directory import ensure_private_directory
+from datum_compute.client.transport.websocket import WebSocket, server_handshake
 from datum_compute.server.http.listen import api_tls_context, bind_listener
 from datum_compute.server.http.server import HttpServer
 from testkit.fakes.kubelet import NODE
@@ -68,7 +68,10 @@ async def node_port(folder: Path) -> AsyncIterator[int]:
     front = HttpServer(_dispatch, time)
     with bind_listener(0) as bound:
         await front.start(
-            bound, api_tls_context(ensure_certificate(private_directory(folder), datetime.now(UTC)))
+            bound,
+            api_tls_context(
+                ensure_certificate(ensure_private_directory(folder), datetime.now(UTC))
+            ),
         )
         yield bound.getsockname()[1]
         await front.stop()
@@ -95,7 +98,7 @@ async def _dispatch(request: Request) -> Response:
     if found := _LOGS.fullmatch(request.path):
         return Response(200, _log_lines(found[2], found[3], request), "text/plain")
     if found := _EXEC.fullmatch(request.path):
-        headers = answer_headers(request, PROTOCOL)
+        headers = server_handshake(request, PROTOCOL)
         return Response(101, headers=headers, switched=partial(_run, request))
     return Response(404, b"404 page not found", "text/plain")
 

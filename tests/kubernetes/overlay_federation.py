@@ -26,7 +26,7 @@ from datum_compute.api.planes import cell_plane, path_prefix, project_plane
 from datum_compute.api.quota import SERVICE, SERVICE_NAME
 from datum_compute.api.services import consumer_name
 from datum_compute.app.certificates import ensure_certificate
-from datum_compute.app.state_directory import private_directory
+from datum_compute.app.state_directory import ensure_private_directory
 from datum_compute.planes.roles import rules_by_role
 from testkit.processes.api_servers import (
     RealPlane,
@@ -172,8 +172,8 @@ class OverlayFederation:
     # --- files of the pods
 
     def _mounted(self, overlay: str, what: str) -> Path:
-        private_directory(self.folder / overlay)
-        return private_directory(self.folder / overlay / what)
+        ensure_private_directory(self.folder / overlay)
+        return ensure_private_directory(self.folder / overlay / what)
 
     def _authority(self, overlay: str) -> Path:
         return self._mounted(overlay, "gateway") / "ca.crt"

@@ -26,7 +26,7 @@ import yaml
 
 from datum_compute.api.planes import PlaneName, path_prefix
 from datum_compute.app.certificates import ensure_certificate
-from datum_compute.app.state_directory import private_directory
+from datum_compute.app.state_directory import ensure_private_directory
 from testkit.processes.api_servers import (
     ADMIN_TOKEN,
     RealPlane,
@@ -89,7 +89,9 @@ class KubernetesTopology:
         self.ports = dict(zip(parts, ports, strict=False))
         self.gateways = dict(zip(parts, ports[len(parts) :], strict=True))
         for part in parts:
-            folder = private_directory(private_directory(self.folder / part) / "gateway")
+            folder = ensure_private_directory(
+                ensure_private_directory(self.folder / part) / "gateway"
+            )
             ensure_certificate(folder, datetime.now(UTC))
         real = () if self.has_our_cells else tuple(f"cell/{cell}" for cell in self.cells)
         self._start_ours()

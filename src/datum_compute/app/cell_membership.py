@@ -1,7 +1,7 @@
 """Membership of a cell in a hub: its files, joining, and the renewal of credentials.
 
-``membership.json`` is written last. A directory with this file has all the others. Without it the
-cell has not joined.
+``membership.json`` is written last, so a directory that contains it also contains the key and the
+certificates. In a directory without it, the cell has not joined.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from datum_compute.app.state_credentials import (
 )
 from datum_compute.app.state_directory import (
     StateError,
-    private_directory,
-    remember_port,
-    remembered_port,
+    ensure_private_directory,
+    read_last_port,
+    save_port,
     write_private,
 )
 from datum_compute.client.auth.connection import Connection, FileSignIn, OpenTransport
@@ -135,7 +135,7 @@ class Joining:
 
 
 async def join(joining: Joining, open_transport: OpenTransport, now: datetime) -> Membership:
-    state = private_directory(joining.state_dir)
+    state = ensure_private_directory(joining.state_dir)
     files = MembershipFiles(state)
     joined = files.read()
     if joined is not None and joined.cell != joining.cell:
@@ -194,11 +194,11 @@ async def _request_credentials(hub: Client, spec: CellJoinSpec) -> CellJoinStatu
 
 
 def _endpoint(joining: Joining) -> str:
-    port = joining.port or remembered_port(joining.state_dir)
+    port = joining.port or read_last_port(joining.state_dir)
     if not port:
         with bind_listener(0) as bound:
             port = bound.getsockname()[1]
-    remember_port(joining.state_dir, port)
+    save_port(joining.state_dir, port)
     host = f"[{joining.advertise}]" if ":" in joining.advertise else joining.advertise
     return f"https://{host}:{port}{path_prefix(cell_plane(joining.cell))}"
 
@@ -215,34 +215,34 @@ GRACE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class HubToken:
+class HubTokenRotation:
     """Replaces the token of the hub in the token file of the cell (``path``)."""
 
     path: Path
     plane: PlaneName
     authenticator: StaticTokens
 
-    def begin(self) -> str:
-        """Create and accept a new token, and return it for the hub."""
+    def accept_next(self) -> str:
+        """Create the next token, unless the file has one, accept it, and return it for the hub."""
         tokens = read_tokens(self.path)
         if NEXT_HUB_TOKEN not in tokens:
             tokens[NEXT_HUB_TOKEN] = new_token()
             write_private(self.path, encode(tokens))
-        found = tokens[NEXT_HUB_TOKEN]
-        self.authenticator.add(found, User(HUB_USER, (), frozenset({self.plane})))
-        return found
+        next_token = tokens[NEXT_HUB_TOKEN]
+        self.authenticator.add(next_token, User(HUB_USER, (), frozenset({self.plane})))
+        return next_token
 
-    def settle(self) -> str:
-        """Store the new token after the hub has received it. Return the old one.
+    def promote_next(self) -> str:
+        """Replace the stored token after the hub has received the next one. Return the old token.
 
-        The old token stays valid until ``dismiss``, or until the process ends.
+        The old token stays valid until ``revoke``, or until the process ends.
         """
         tokens = read_tokens(self.path)
         old, tokens[HUB_TOKEN] = tokens[HUB_TOKEN], tokens.pop(NEXT_HUB_TOKEN)
         write_private(self.path, encode(tokens))
         return old
 
-    def dismiss(self, token: str) -> None:
+    def revoke(self, token: str) -> None:
         self.authenticator.remove(token)
 
 
@@ -259,37 +259,39 @@ RETRY_S = 30.0
 _log = logging.getLogger(__name__)
 
 
-async def keep_renewed(
+async def run_renewal(
     hub: Client,
     files: MembershipFiles,
     membership: Membership,
-    token: HubToken,
+    rotation: HubTokenRotation,
     unix_s: Callable[[], float],
 ) -> None:
+    """Renew the certificate of the cell and the token of the hub whenever they are due."""
     while True:
-        wait_s = due_in_s(files.certificate.read_bytes(), unix_s())
+        wait_s = seconds_until_renewal(files.certificate.read_bytes(), unix_s())
         if wait_s > 0:
             await asyncio.sleep(min(wait_s, CHECK_INTERVAL_MAX_S))
             continue
         try:
-            await renew(hub, files, membership, token.begin())
-            old = token.settle()
-            _log.info("the credentials of this cell and of the hub on it were renewed")
-            left_s = due_in_s(files.certificate.read_bytes(), unix_s())
+            await renew(hub, files, membership, rotation.accept_next())
+            old_token = rotation.promote_next()
+            _log.info("renewed the certificate of this cell and the token of the hub")
+            left_s = seconds_until_renewal(files.certificate.read_bytes(), unix_s())
             await asyncio.sleep(min(GRACE_S, max(0.0, left_s)))
-            token.dismiss(old)
+            rotation.revoke(old_token)
         except (ApiError, Unreachable) as error:
-            advice = "; it has ended: join again with a new token" if over(files, unix_s()) else ""
-            _log.warning("the certificate of this cell cannot be renewed: %s%s", error, advice)
+            expired = _is_expired(files.certificate.read_bytes(), unix_s())
+            hint = "; the certificate has expired: join again with a new token" if expired else ""
+            _log.warning("cannot renew the certificate of this cell: %s%s", error, hint)
             await asyncio.sleep(RETRY_S)
 
 
-def over(files: MembershipFiles, now_s: float) -> bool:
-    return validity(files.certificate.read_bytes())[1].timestamp() <= now_s
+def _is_expired(certificate_pem: bytes, now_s: float) -> bool:
+    return validity(certificate_pem)[1].timestamp() <= now_s
 
 
-def due_in_s(certificate_pem: bytes, now_s: float) -> float:
-    """Return the seconds until the certificate should be renewed. Negative if that has passed."""
+def seconds_until_renewal(certificate_pem: bytes, now_s: float) -> float:
+    """Return the seconds until the certificate is due for renewal; negative if it is overdue."""
     since, until = validity(certificate_pem)
     due = until - max(until - since - BACKDATED, timedelta()) * REMAINING_LIFETIME
     return (due - datetime.fromtimestamp(now_s, UTC)).total_seconds()

@@ -27,11 +27,11 @@ from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.planes import HUB, PlaneName, path_prefix
 from datum_compute.app.audit_log import AuditLog
 from datum_compute.app.cell_membership import (
-    HubToken,
+    HubTokenRotation,
     Membership,
     MembershipFiles,
-    keep_renewed,
     renew,
+    run_renewal,
 )
 from datum_compute.app.certificates import ensure_certificate
 from datum_compute.app.cluster_members import UpstreamProjects
@@ -66,8 +66,8 @@ from datum_compute.app.state_credentials import (
 )
 from datum_compute.app.state_directory import (
     StateError,
-    private_directory,
-    remembered_port,
+    ensure_private_directory,
+    read_last_port,
     require_database,
 )
 from datum_compute.client.client import Client
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def serve(settings: CellSettings, stop: asyncio.Event, tracer: Tracer | None = None) -> None:
-    state = private_directory(settings.state_dir)
+    state = ensure_private_directory(settings.state_dir)
     files, environment = MembershipFiles(state), process_environment()
     membership = files.read()
     if membership is None:
@@ -191,11 +191,11 @@ def _background_tasks(
         lambda: {"instances": str(platform.count_objects(membership.plane, INSTANCE))},
     )
     tokens = settings.state_dir / TOKENS_FILE
-    token = HubToken(tokens, membership.plane, platform.authenticator)
+    rotation = HubTokenRotation(tokens, membership.plane, platform.authenticator)
 
     async def keep_membership() -> None:
         await report_address(hub, connection.files, membership)
-        await keep_renewed(hub, connection.files, membership, token, environment.unix_s)
+        await run_renewal(hub, connection.files, membership, rotation, environment.unix_s)
 
     return [projects.run, heartbeat.run, keep_membership]
 
@@ -223,7 +223,7 @@ def bind_cell_socket(
 
 
 def _bind_joined_port(state: Path, membership: Membership, port: int, host: str) -> socket.socket:
-    port = port or remembered_port(state) or urlsplit(membership.endpoint).port or 443
+    port = port or read_last_port(state) or urlsplit(membership.endpoint).port or 443
     try:
         return bind_listener(port, host)
     except OSError as error:

@@ -19,7 +19,7 @@ from datum_compute.api.meta.names import NUL, NUL_PROBLEM
 from datum_compute.api.planes import PlaneName, member_name
 from datum_compute.app.debounced_file import DebouncedFile
 from datum_compute.app.environment import ProcessEnvironment
-from datum_compute.app.state_directory import StateError, private_directory, write_private
+from datum_compute.app.state_directory import StateError, ensure_private_directory, write_private
 from datum_compute.drivers.containers.container_spec import ContainerOwner
 from datum_compute.drivers.containers.driver import ContainersDriver
 from datum_compute.drivers.containers.engine import Engine, EngineVersion
@@ -34,11 +34,11 @@ from datum_compute.drivers.queries import CrashReport
 _PROC = Path("/proc")
 
 
-def hang_up(process: int, container_id: str, by_force: bool) -> None:
+def signal_process(process: int, container_id: str, by_force: bool) -> None:
     """Send SIGHUP, or SIGKILL if ``by_force``, to a process of the container and to its group.
 
-    The function first reads the cgroup of the process. A process id that was reused by another
-    process belongs to another cgroup, so that process receives no signal.
+    Do nothing if the process is not in the cgroup of the container: the process has ended, and the
+    kernel has given its id to another process.
     """
     with suppress(OSError):
         if container_id not in (_PROC / str(process) / "cgroup").read_text():
@@ -51,7 +51,7 @@ def hang_up(process: int, container_id: str, by_force: bool) -> None:
 
 
 # --- Directories with the files of ConfigMaps and Secrets, which containers mount read-only
-# They are in the private state directory and are removed together with their machine.
+# The directories are in the private state directory and are removed together with their machine.
 
 
 class VolumeDirectories:
@@ -61,7 +61,7 @@ class VolumeDirectories:
         self._root = root
 
     def write(self, machine_id: str, volume: str, files: Sequence[DataFile]) -> str:
-        folder = private_directory(self._root) / _name(machine_id) / volume
+        folder = ensure_private_directory(self._root) / _name(machine_id) / volume
         shutil.rmtree(folder, ignore_errors=True)
         _open_folder(folder.parent)
         _open_folder(folder)
@@ -74,7 +74,7 @@ class VolumeDirectories:
             raise PermanentError(f"volume {volume}: the path of a file {NUL_PROBLEM}")
         path = folder / file.path
         if not path.resolve().is_relative_to(folder.resolve()):
-            raise PermanentError(f"volume {volume}: {file.path} lies outside of it")
+            raise PermanentError(f"volume {volume}: {file.path} is outside of the volume")
         try:
             for parent in reversed(path.relative_to(folder).parents[:-1]):
                 _open_folder(folder / parent)
@@ -110,69 +110,73 @@ def _name(machine_id: str) -> str:
     return hashlib.sha256(machine_id.encode()).hexdigest()[:24]
 
 
-# --- A private directory that keeps files up to a limit of age, number and size
-# The oldest files are removed first. A file that cannot be written is dropped with a warning in the
-# log.
+# --- A private directory of files with a limit on their age, their number and their total size
+# Each save removes expired files, and then the oldest files until the limits hold. A file that
+# cannot be written is logged and not saved.
 
 
-AGE_S = 24 * 3600.0
+FILE_AGE_MAX_S = 24 * 3600.0
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one directory."""
+    """The limits of one directory: total size, number of files, and age of a file."""
 
     bytes_max: int
     files_max: int
-    age_s: float = AGE_S
+    age_max_s: float = FILE_AGE_MAX_S
 
 
-class AgedFiles:
-    """Files that are identified by a tuple of strings, which may contain any character."""
+class PrunedDirectory:
+    """A directory of files that are named by tuples of strings.
+
+    The strings may contain any character. The file name is their percent-encoding and ``suffix``.
+    """
 
     def __init__(
-        self, folder: Path, ending: str, limits: Limits, unix_s: Callable[[], float]
+        self, folder: Path, suffix: str, limits: Limits, unix_s: Callable[[], float]
     ) -> None:
         self._folder = folder
-        self._ending = ending
+        self._suffix = suffix
         self._limits = limits
         self._unix_s = unix_s
 
-    def keep(self, name: tuple[str, ...], content: bytes) -> None:
-        file = self._folder / (",".join(quote(part, safe="") for part in name) + self._ending)
+    def save(self, name: tuple[str, ...], content: bytes) -> None:
+        file = self._folder / (",".join(quote(part, safe="") for part in name) + self._suffix)
         try:
-            private_directory(self._folder.parent)
-            private_directory(self._folder)
+            ensure_private_directory(self._folder.parent)
+            ensure_private_directory(self._folder)
             draft = file.with_suffix(".new")
             draft.write_bytes(content)
             draft.replace(file)
             self._prune()
         except OSError as error:
-            _log.warning("%s is not kept: %s", file, error.strerror)
+            _log.warning("cannot save %s: %s", file, error.strerror)
 
-    def kept(self) -> list[tuple[tuple[str, ...], Path]]:
+    def list_unexpired(self) -> list[tuple[tuple[str, ...], Path]]:
         """Return the name and path of each file that has not expired, oldest first."""
-        return [(self._name(file), file) for file in self._files() if not self._is_old(file)]
+        files = self._files_by_age()
+        return [(self._parse_name(file), file) for file in files if not self._is_expired(file)]
 
-    def _name(self, file: Path) -> tuple[str, ...]:
-        parts = file.name.removesuffix(self._ending).split(",")
+    def _parse_name(self, file: Path) -> tuple[str, ...]:
+        parts = file.name.removesuffix(self._suffix).split(",")
         return tuple(unquote(part) for part in parts)
 
-    def _files(self) -> list[Path]:
-        found = self._folder.glob(f"*{self._ending}") if self._folder.is_dir() else ()
+    def _files_by_age(self) -> list[Path]:
+        found = self._folder.glob(f"*{self._suffix}") if self._folder.is_dir() else ()
         return sorted(found, key=lambda file: (file.stat().st_mtime, file.name))
 
-    def _is_old(self, file: Path) -> bool:
-        return self._unix_s() - file.stat().st_mtime >= self._limits.age_s
+    def _is_expired(self, file: Path) -> bool:
+        return self._unix_s() - file.stat().st_mtime >= self._limits.age_max_s
 
     def _prune(self) -> None:
-        files = self._files()
+        files = self._files_by_age()
         size, count = sum(file.stat().st_size for file in files), len(files)
         for file in files:
-            is_room = size <= self._limits.bytes_max and count <= self._limits.files_max
-            if is_room and not self._is_old(file):
+            within_limits = size <= self._limits.bytes_max and count <= self._limits.files_max
+            if within_limits and not self._is_expired(file):
                 break
             size, count = size - file.stat().st_size, count - 1
             file.unlink(missing_ok=True)
@@ -191,13 +195,13 @@ class LogFiles:
     """One file for each container, named after its machine and the container."""
 
     def __init__(self, folder: Path, unix_s: Callable[[], float]) -> None:
-        self._files = AgedFiles(folder, ".log", LOGS, unix_s)
-        self._lock = asyncio.Lock()  # one thread at a time uses the directory
+        self._files = PrunedDirectory(folder, ".log", LOGS, unix_s)
+        self._lock = asyncio.Lock()  # only one thread at a time may use the directory
 
     async def save(self, machine_id: str, container: str, framed: bytes) -> None:
         if framed:
             async with self._lock:
-                await asyncio.to_thread(self._files.keep, (machine_id, container), framed)
+                await asyncio.to_thread(self._files.save, (machine_id, container), framed)
 
     async def load(self, server: str) -> list[tuple[str, str, bytes]]:
         async with self._lock:
@@ -206,13 +210,13 @@ class LogFiles:
     def _read(self, server: str) -> list[tuple[str, str, bytes]]:
         """Return the newest files that fit into ``READ_BYTES_MAX``, oldest first."""
         found: list[tuple[str, str, bytes]] = []
-        room = READ_BYTES_MAX
-        for name, file in reversed(self._files.kept()):
+        bytes_left = READ_BYTES_MAX
+        for name, file in reversed(self._files.list_unexpired()):
             if len(name) != 2 or name[0].rpartition("/")[0] != server:
                 continue
             content = file.read_bytes()
-            room -= len(content)
-            if room < 0:
+            bytes_left -= len(content)
+            if bytes_left < 0:
                 break
             found.append((name[0], name[1], content))
         return found[::-1]
@@ -222,17 +226,18 @@ class CrashReportFiles:
     """One file for each exit of a machine."""
 
     def __init__(self, folder: Path, unix_s: Callable[[], float]) -> None:
-        self._files = AgedFiles(folder, ".json", CRASH_REPORTS, unix_s)
+        self._files = PrunedDirectory(folder, ".json", CRASH_REPORTS, unix_s)
 
     def save(self, machine_id: str, report: CrashReport) -> None:
-        self._files.keep((machine_id, report.ended_at), encode(report))
-        own = [file for name, file in self._files.kept() if name[0] == machine_id]
-        for file in own[:-REPORTS_PER_MACHINE_MAX]:
+        self._files.save((machine_id, report.ended_at), encode(report))
+        unexpired = self._files.list_unexpired()
+        of_machine = [file for name, file in unexpired if name[0] == machine_id]
+        for file in of_machine[:-REPORTS_PER_MACHINE_MAX]:
             file.unlink(missing_ok=True)
 
     def load(self, server: str) -> list[CrashReport]:
         found = []
-        for name, file in self._files.kept():
+        for name, file in self._files.list_unexpired():
             if name[0].rpartition("/")[0] != server:
                 continue
             try:
@@ -243,28 +248,30 @@ class CrashReportFiles:
 
 
 # --- Detection of out-of-memory kills in the kernel log
-# Engines report them, except podman 4 on cgroup v1. Reading the kernel log may need privileges.
+# Engines report such kills, except podman 4 on cgroup v1. Reading the kernel log may require
+# privileges.
 
 
-_LOG = "/dev/kmsg"
+_KERNEL_LOG = "/dev/kmsg"
 _LINES_MAX = 100_000
 _LINE_BYTES = 8192
 
 
 def ran_out_of_memory(container_id: str) -> bool:
-    mark = container_id.encode()
+    """Return True if the kernel log reports an out-of-memory kill in the container."""
+    needle = container_id.encode()
     try:
-        log = os.open(_LOG, os.O_RDONLY | os.O_NONBLOCK)
+        log = os.open(_KERNEL_LOG, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return False
     try:
-        return any(b"oom-kill" in line and mark in line for line in _lines(log))
+        return any(b"oom-kill" in line and needle in line for line in _read_lines(log))
     finally:
         os.close(log)
 
 
-def _lines(log: int) -> list[bytes]:
-    """Return all lines in the kernel's buffer. Each read returns one line."""
+def _read_lines(log: int) -> list[bytes]:
+    """Return the lines in the kernel's buffer. Each read returns one line."""
     found: list[bytes] = []
     for _ in range(_LINES_MAX):
         try:
@@ -280,9 +287,9 @@ def _lines(log: int) -> list[bytes]:
 
 
 # The default sockets. ``find_engine`` uses the first that responds.
-SOCKETS = ("/run/podman/podman.sock", "/run/docker.sock", "/var/run/docker.sock")
+DEFAULT_SOCKETS = ("/run/podman/podman.sock", "/run/docker.sock", "/var/run/docker.sock")
 # An engine that is starting or busy may take many seconds. A missing socket fails at once.
-ANSWER_S = 30.0
+VERSION_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,21 +301,21 @@ class FoundEngine:
 async def find_engine(
     sockets: Sequence[str], open_engine: Callable[[str], Engine] = Engine
 ) -> FoundEngine:
-    """Return the first engine that answers. All of them are queried at the same time.
+    """Query the sockets at the same time, and return the first engine in their order that responds.
 
-    Raises StateError with what was tried, for how long, and what to do.
+    Raise StateError if none responds. The message lists the error of each socket and a remedy.
     """
 
     async def read_version(socket: str) -> EngineVersion | DriverError:
         engine = open_engine(socket)
         try:
-            return await engine.read_version(ANSWER_S)
+            return await engine.read_version(VERSION_TIMEOUT_S)
         except DriverError as error:
             return error
         finally:
             await engine.aclose()
 
-    tried = []
+    failures = []
     async with asyncio.TaskGroup() as group:
         tasks = {socket: group.create_task(read_version(socket)) for socket in sockets}
         for socket, task in tasks.items():
@@ -317,15 +324,15 @@ async def find_engine(
                 for other in tasks.values():
                     other.cancel()
                 return FoundEngine(socket, found)
-            tried.append(f"{socket}: {found}")
+            failures.append(f"{socket}: {found}")
     raise StateError(
-        "no container engine answers (" + "; ".join(tried) + "). Start one: 'podman system "
+        "no container engine responds (" + "; ".join(failures) + "). Start one: 'podman system "
         "service --time=0 unix:///run/podman/podman.sock' or the Docker daemon; name its socket "
         "with --engine; or use --driver simulated"
     )
 
 
-def containers_driver(
+def build_containers_driver(
     state: Path, cell: PlaneName, engine: Engine, environment: ProcessEnvironment
 ) -> ContainersDriver:
     name = member_name(cell)
@@ -345,12 +352,15 @@ def containers_driver(
         log_archive=archive,
         crash_reports=CrashReportFiles(state / "crashes" / name, environment.unix_s),
         ran_out_of_memory=ran_out_of_memory,
-        kill_process=hang_up,
+        kill_process=signal_process,
     )
 
 
 def platform_id(state: Path, new_uid: Callable[[], str]) -> str:
-    """Return the id in the label of our containers. It is created once for a state directory."""
+    """Return the id that labels the containers of this platform.
+
+    The id is created at the first start and stored in the state directory.
+    """
     path = state / "platform.json"
     try:
         return decode_as(path.read_bytes(), dict[str, str])["id"]
@@ -367,7 +377,7 @@ def platform_id(state: Path, new_uid: Callable[[], str]) -> str:
 
 
 def _read_records(path: Path) -> dict[str, MachineRecord]:
-    """Return the restart counters. Machines keep running without them."""
+    """Return the machine records of the last run. An unreadable file only resets restart counts."""
     try:
         return decode_as(path.read_bytes(), dict[str, MachineRecord])
     except (OSError, DecodeError):

@@ -1,7 +1,7 @@
 """Selection of the driver that runs the instances of this machine.
 
 The driver of ``--driver`` (or containers, with ``--engine``), else the driver of the last run, else
-containers if a container engine answers, else simulated. A state directory keeps its driver:
+containers if a container engine responds, else simulated. A state directory keeps its driver:
 otherwise the simulated driver would report instances as running that were containers, or simulated
 instances would become containers.
 """
@@ -18,12 +18,12 @@ from prometheus_client import CollectorRegistry
 
 from datum_compute.api.meta.codec import DecodeError, decode_as, encode, to_json
 from datum_compute.api.planes import PlaneName
-from datum_compute.app.container_host import SOCKETS, containers_driver, find_engine
+from datum_compute.app.container_host import DEFAULT_SOCKETS, build_containers_driver, find_engine
 from datum_compute.app.debounced_file import DebouncedFile
 from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.app.metrics import UsageMetrics
 from datum_compute.app.settings.settings import DriverSettings
-from datum_compute.app.state_directory import StateError, remembered_driver
+from datum_compute.app.state_directory import StateError, read_last_driver
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.registry import PUBLISHING
 from datum_compute.drivers.containers.engine import Engine
@@ -41,8 +41,8 @@ from datum_compute.runtime.controller import Controller
 CONTAINERS, SIMULATED, AUTO = "containers", "simulated", "auto"
 # Reasons for a choice, for users.
 SAME_AS_LAST_RUN = "as in the last run; local up --driver changes it"
-ENGINE_ANSWERS = "an engine answers"
-NO_ENGINE = "no container engine answers"
+ENGINE_RESPONDS = "an engine responds"
+NO_ENGINE = "no container engine responds"
 
 _log = logging.getLogger("datum_compute.local")
 
@@ -86,7 +86,7 @@ class MachineHost:
     cells: Sequence[PlaneName]
     environment: ProcessEnvironment
     registry: CollectorRegistry
-    usual_sockets: Sequence[str] = SOCKETS  # where container engines listen
+    default_sockets: Sequence[str] = DEFAULT_SOCKETS  # where container engines listen
 
 
 async def build_machines(settings: DriverSettings, host: MachineHost) -> DriverSet:
@@ -95,7 +95,7 @@ async def build_machines(settings: DriverSettings, host: MachineHost) -> DriverS
     if driver == SIMULATED:
         return _simulated_machines(settings, host, reason)
     engine = settings.engine or last_engine
-    sockets = (engine,) if engine else host.usual_sockets
+    sockets = (engine,) if engine else host.default_sockets
     try:
         found = await find_engine(sockets)
     except StateError as error:
@@ -108,14 +108,14 @@ async def build_machines(settings: DriverSettings, host: MachineHost) -> DriverS
         summary = "instances are containers, and their engine does not answer"
         return _container_machines(DriverChoice(CONTAINERS, reason, summary, sockets[0]), host)
     summary = f"instances are containers of {found.facts.name} {found.facts.version}"
-    reason = ENGINE_ANSWERS if driver == AUTO else reason
+    reason = ENGINE_RESPONDS if driver == AUTO else reason
     return _container_machines(DriverChoice(CONTAINERS, reason, summary, found.socket), host)
 
 
 def _last_choice(settings: DriverSettings, state: Path) -> tuple[str, str]:
     """Return driver and engine of the last run. A damaged record only matters without --driver."""
     try:
-        return remembered_driver(state)
+        return read_last_driver(state)
     except StateError:
         if settings.name == AUTO:
             raise
@@ -139,7 +139,7 @@ def require_same_driver(state: Path, choice: DriverChoice, instances: int) -> No
     if choice.driver != SIMULATED or not instances:
         return
     try:
-        last_driver, _ = remembered_driver(state)
+        last_driver, _ = read_last_driver(state)
     except StateError:
         return
     if last_driver == CONTAINERS:
@@ -197,7 +197,8 @@ def encode_table(table: Mapping[str, SimulatedMachine]) -> bytes:
 def _container_machines(choice: DriverChoice, host: MachineHost) -> DriverSet:
     engine, elapsed_s = Engine(choice.engine), host.environment.elapsed_s
     drivers = {
-        cell: containers_driver(host.state, cell, engine, host.environment) for cell in host.cells
+        cell: build_containers_driver(host.state, cell, engine, host.environment)
+        for cell in host.cells
     }
     activations = WakeHistory(
         host.environment.unix_s, elapsed_s, PrometheusWakeMetrics(host.registry)

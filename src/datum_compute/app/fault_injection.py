@@ -1,10 +1,10 @@
 """Injected faults between planes of the local platform: ``datumctl compute local chaos``.
 
 The command writes faults (``client/transport/faults.py``) to a file in the state directory, and the
-server polls the file. Only controllers are affected: clients from outside reach every plane. In one
-process, the controllers of a cell also reach it through these transports, so a disconnected cell
-does no work while its machines run, and a disconnected hub leaves each cell to its own controllers.
-A restart removes all faults.
+server polls the file. Faults only affect the requests of controllers; other clients reach every
+plane. In a single process, the controllers of a cell also send their requests to the cell through
+these transports. The controllers of a disconnected cell therefore stop, while its machines keep
+running. While the hub is disconnected, each cell works without it. A restart removes all faults.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from datum_compute.api.meta.codec import DecodeError
 from datum_compute.api.planes import PlaneName
 from datum_compute.client.transport.faults import (
     Fault,
+    FaultsByPlane,
     FaultyTransport,
-    Troubles,
-    decoded_troubles,
+    decode_faults,
 )
 from datum_compute.client.transport.interface import Transport
 
@@ -36,7 +36,7 @@ class FaultInjection:
     def __init__(self, state: Path, unix_s: Callable[[], float]) -> None:
         self._file = state / FAULTS_FILE
         self._unix_s = unix_s
-        self._faults: Troubles = {}
+        self._faults: FaultsByPlane = {}
         self._loaded: tuple[int, int] | None = None
 
     def wrap(self, plane: PlaneName, inner: Transport) -> Transport:
@@ -58,7 +58,7 @@ class FaultInjection:
             found = (status.st_mtime_ns, status.st_ino)
             if found == self._loaded:
                 return
-            faults = decoded_troubles(self._file.read_bytes())
+            faults = decode_faults(self._file.read_bytes())
         except FileNotFoundError:
             found, faults = None, {}
         except (OSError, DecodeError) as error:
@@ -71,4 +71,4 @@ class FaultInjection:
 
     def _current_fault(self, plane: PlaneName) -> Fault | None:
         fault = self._faults.get(plane)
-        return fault if fault is not None and fault.lasts(self._unix_s()) else None
+        return fault if fault is not None and fault.is_active(self._unix_s()) else None

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from datum_compute.app.certificates import ensure_certificate
 from datum_compute.app.settings.settings import Address, TlsPortSettings
-from datum_compute.app.state_directory import StateError, private_directory
+from datum_compute.app.state_directory import StateError, ensure_private_directory
 from datum_compute.server.http.connection import Dispatch
 from datum_compute.server.http.listen import bind_listener, server_tls_context
 from datum_compute.server.http.send_budget import PortLimits, fit_to_file_limit, raise_file_limit
@@ -89,7 +89,7 @@ def _certificate_files(
 ) -> tuple[Path, Path]:
     if settings.certificate is not None and settings.key is not None:
         return settings.certificate, settings.key
-    folder = private_directory(state / handler.name)
+    folder = ensure_private_directory(state / handler.name)
     created = ensure_certificate(folder, datetime.now(UTC), names=handler.server_names)
     _log.warning("the %s has a self-signed certificate; trust %s", handler.name, created.authority)
     return created.certificate, created.key

@@ -65,10 +65,10 @@ from datum_compute.app.state_credentials import (
     write_kubeconfigs,
 )
 from datum_compute.app.state_directory import (
-    private_directory,
-    remember_cells,
-    remembered_cells,
+    ensure_private_directory,
+    read_last_cells,
     require_database,
+    save_cells,
 )
 from datum_compute.client.client import Client
 from datum_compute.client.transport.in_process import InProcessTransport
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | None = None) -> None:
-    state = private_directory(settings.state_dir)
+    state = ensure_private_directory(settings.state_dir)
     journal = _claim_journal(state)
     environment, metrics = process_environment(), process_registry()
     host = MachineHost(state, _cells(settings, state), environment, metrics)
@@ -163,7 +163,7 @@ def _cells(settings: LocalSettings, state: Path) -> tuple[PlaneName, ...]:
     """Return the cells of this process."""
     if not settings.cells.inside:
         return ()
-    return settings.cells.names or remembered_cells(state) or DEFAULT_CELLS
+    return settings.cells.names or read_last_cells(state) or DEFAULT_CELLS
 
 
 def _controllers(settings: LocalSettings, machines: DriverSet) -> tuple[Controller[Context], ...]:
@@ -197,7 +197,7 @@ class _Kubeconfigs:
         current = DEFAULT_PROJECT if DEFAULT_PROJECT in known.planes else PLATFORM
         write_kubeconfigs(self.state, known, self.authority.read_bytes(), port, current)
         if self.cells:
-            remember_cells(self.state, self.cells)
+            save_cells(self.state, self.cells)
 
     async def follow(self, changed: asyncio.Event) -> None:
         """Write the kubeconfigs after each change of the projects, until cancelled."""

@@ -50,7 +50,7 @@ from datum_compute.app.process import run_until_stopped
 from datum_compute.app.settings.feature_gates import enabled_controllers
 from datum_compute.app.settings.options import MILO
 from datum_compute.app.settings.settings import ManagerSettings, manager_settings
-from datum_compute.app.state_directory import StateError, private_directory
+from datum_compute.app.state_directory import StateError, ensure_private_directory
 from datum_compute.app.tracing import tracing
 from datum_compute.app.webhook import WebhookDispatcher, open_webhook_port
 from datum_compute.client.auth.connection import Connection
@@ -362,7 +362,7 @@ def _build_pod_drivers(
 
 def _build_simulated_drivers(connections: PlaneConnections) -> dict[PlaneName, Driver]:
     settings, unix_s = connections.settings, connections.environment.unix_s
-    state = private_directory(settings.state_dir)
+    state = ensure_private_directory(settings.state_dir)
     return {
         cell: simulated_driver(
             machine_table_file(state, cell), unix_s, boot_s=settings.driver.boot_s

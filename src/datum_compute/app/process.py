@@ -27,10 +27,10 @@ from datum_compute.app.settings.settings import TelemetrySettings
 from datum_compute.app.state_directory import (
     StateError,
     describe_disk_problem,
-    overwrite_private,
-    remember_driver,
-    remember_port,
-    remembered_port,
+    read_last_port,
+    replace_or_overwrite,
+    save_driver,
+    save_port,
 )
 from datum_compute.app.tracing import tracing
 from datum_compute.gateway.authorizer import Dispatch, LocalGatewayAuthorizer
@@ -170,13 +170,13 @@ async def serve_until(process: ServerProcess, bound: socket.socket, stop: asynci
                 _require_same_driver(process)
                 # From here on this process owns the directory, and clients find it there.
                 port = bound.getsockname()[1]
-                overwrite_private(announcement, encode({"pid": os.getpid(), "port": port}))
+                replace_or_overwrite(announcement, encode({"pid": os.getpid(), "port": port}))
                 try:
                     await _run(process, bound, stop)
                 finally:
                     # The file stays, so that the next start can write it on a full disk.
                     with suppress(OSError):
-                        overwrite_private(announcement, encode({"pid": 0, "port": port}))
+                        replace_or_overwrite(announcement, encode({"pid": 0, "port": port}))
         finally:
             await process.machines.close()
             await storage.audit.flush()
@@ -224,9 +224,9 @@ def _require_same_driver(process: ServerProcess) -> None:
 def _remember_choices(process: ServerProcess, port: int) -> None:
     """Record port and driver for the next run."""
     state, choice = process.storage.directory, process.machines.choice
-    remember_port(state, port)
+    save_port(state, port)
     if process.machines.drivers:
-        remember_driver(state, choice.driver, choice.engine)
+        save_driver(state, choice.driver, choice.engine)
 
 
 def _dispatch(process: ServerProcess) -> Dispatch:
@@ -259,7 +259,7 @@ def bind_api_socket(state_dir: Path, port: int, host: str) -> socket.socket:
     """Bind the port; for port 0, the port of the last run if it is free, else any free port."""
     if port:
         return bind_listener(port, host)
-    last = remembered_port(state_dir)
+    last = read_last_port(state_dir)
     if last:
         try:
             return bind_listener(last, host)

@@ -12,15 +12,15 @@ from pathlib import Path
 from datum_compute.api.meta.codec import DecodeError, decode_as, encode
 from datum_compute.api.planes import PlaneName, cell_plane, member_name
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-_ROOM_MIN = 64 * 1024
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FREE_BYTES_MIN = 64 * 1024
 
 
 class StateError(Exception):
     """A file of the state directory is not usable. The message names the file and the remedy."""
 
 
-def private_directory(path: Path) -> Path:
+def ensure_private_directory(path: Path) -> Path:
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.chmod(0o700)
     return path
@@ -61,15 +61,15 @@ def _replace(path: Path, content: bytes, *, sync: bool) -> None:
         raise
 
 
-def overwrite_private(path: Path, content: bytes) -> None:
+def replace_or_overwrite(path: Path, content: bytes) -> None:
     """Replace the file like ``write_private``, or overwrite it in place if the disk is full.
 
-    A crash during the overwrite leaves partial content, so readers must be able to detect that.
+    A crash during an overwrite leaves partial content. Readers must detect partial content.
     """
     try:
         write_private(path, content)
     except OSError as error:
-        if error.errno not in _NO_ROOM or not path.exists():
+        if error.errno not in _DISK_FULL or not path.exists():
             raise
         handle = os.open(path, os.O_WRONLY)
         with os.fdopen(handle, "wb") as file:
@@ -79,14 +79,15 @@ def overwrite_private(path: Path, content: bytes) -> None:
 def describe_disk_problem(directory: Path) -> str:
     """Return why the directory is not writable, or an empty string if it is."""
     existing = next(path for path in (directory, *directory.parents) if path.exists())
-    return describe_problem(directory, os.statvfs(existing))
+    return describe_statvfs_problem(directory, os.statvfs(existing))
 
 
-def describe_problem(directory: Path, disk: os.statvfs_result) -> str:
+def describe_statvfs_problem(directory: Path, disk: os.statvfs_result) -> str:
+    """Return why a disk with these statistics is not writable, or an empty string if it is."""
     if disk.f_flag & os.ST_RDONLY:
         return f"the disk that holds {directory} is read-only"
     free = disk.f_bavail * disk.f_frsize
-    if disk.f_blocks and free < _ROOM_MIN:  # some file systems do not say how large they are
+    if disk.f_blocks and free < _FREE_BYTES_MIN:  # some file systems report a size of 0
         return f"the disk that holds {directory} is full ({free} bytes free)"
     return ""
 
@@ -99,7 +100,7 @@ def describe_problem(directory: Path, disk: os.statvfs_result) -> str:
 DRIVERS = ("containers", "simulated")
 
 
-def remembered_port(state: Path) -> int:
+def read_last_port(state: Path) -> int:
     """Return the port of the last run, or 0 if it is unknown."""
     try:
         port = decode_as((state / "port.json").read_bytes(), dict[str, int]).get("port", 0)
@@ -108,35 +109,35 @@ def remembered_port(state: Path) -> int:
     return port if 0 < port < 65536 else 0
 
 
-def remember_port(state: Path, port: int) -> None:
-    if remembered_port(state) != port:
+def save_port(state: Path, port: int) -> None:
+    if read_last_port(state) != port:
         write_private(state / "port.json", encode({"port": port}))
 
 
-def remembered_driver(state: Path) -> tuple[str, str]:
+def read_last_driver(state: Path) -> tuple[str, str]:
     """Return the driver of the last run and the socket of its engine, or empty strings."""
     path = state / "driver.json"
     try:
         found = decode_as(path.read_bytes(), dict[str, str])
         if found.get("driver") not in DRIVERS:
-            raise DecodeError(f"it names none of {', '.join(DRIVERS)}")
+            raise DecodeError(f"the driver is not one of {', '.join(DRIVERS)}")
     except FileNotFoundError:
         return "", ""
     except (OSError, DecodeError) as error:
         raise StateError(
-            f"{path} is damaged ({error}). It contains the driver of the instances: name it with "
-            "--driver containers or --driver simulated"
+            f"{path} is damaged ({error}). The file contains the driver of the instances: set the "
+            "driver with --driver containers or --driver simulated"
         ) from error
     return found["driver"], found.get("engine", "")
 
 
-def remember_driver(state: Path, driver: str, engine: str) -> None:
+def save_driver(state: Path, driver: str, engine: str) -> None:
     path, content = state / "driver.json", encode({"driver": driver, "engine": engine})
     if not path.is_file() or path.read_bytes() != content:
         write_private(path, content)
 
 
-def remembered_cells(state: Path) -> tuple[PlaneName, ...]:
+def read_last_cells(state: Path) -> tuple[PlaneName, ...]:
     """Return the cells of the last run, or none if they are unknown."""
     try:
         names = decode_as((state / "cells.json").read_bytes(), dict[str, list[str]])
@@ -145,8 +146,8 @@ def remembered_cells(state: Path) -> tuple[PlaneName, ...]:
         return ()
 
 
-def remember_cells(state: Path, cells: Sequence[PlaneName]) -> None:
-    if remembered_cells(state) != tuple(cells):
+def save_cells(state: Path, cells: Sequence[PlaneName]) -> None:
+    if read_last_cells(state) != tuple(cells):
         names = [member_name(cell) for cell in cells]
         write_private(state / "cells.json", encode({"cells": names}))
 
@@ -157,13 +158,16 @@ def remember_cells(state: Path, cells: Sequence[PlaneName]) -> None:
 # which would be outdated after a restore.
 
 
-KEPT = (
+BACKUP_FILES = (
     *("tokens.json", "ca.crt", "ca.key", "server.crt", "server.key", "service-accounts.key"),
     *("port.json", "cells.json", "driver.json"),
     *("membership.json", "cell.key", "cell.crt", "hub-ca.crt"),
 )
 # The files that a restore moves away.
-REPLACED = (*KEPT, "store.db", "store.db-*", "kubeconfig", "manager.kubeconfig", "chaos.json")
+_REPLACED_BY_RESTORE = (
+    *BACKUP_FILES,
+    *("store.db", "store.db-*", "kubeconfig", "manager.kubeconfig", "chaos.json"),
+)
 
 
 def require_database(state: Path) -> None:
@@ -175,25 +179,25 @@ def require_database(state: Path) -> None:
     database = state / "store.db"
     if (state / "kubeconfig").exists() and not database.exists():
         raise StateError(
-            f"{database} is gone, and with it all objects; restore it from a backup "
+            f"{database}, which contains all objects, is missing; restore a backup "
             "(datumctl compute local restore FILE), or start over (datumctl compute local reset)"
         )
 
 
-def is_kept(name: str) -> bool:
-    return name in KEPT
+def is_backup_file(name: str) -> bool:
+    return name in BACKUP_FILES
 
 
-def kept_files(state: Path) -> dict[str, bytes]:
-    return {name: (state / name).read_bytes() for name in KEPT if (state / name).is_file()}
+def read_backup_files(state: Path) -> dict[str, bytes]:
+    return {name: (state / name).read_bytes() for name in BACKUP_FILES if (state / name).is_file()}
 
 
-def replaced_files(state: Path) -> list[Path]:
-    """Return the files that a restore moves away. The lock file stays, because it is locked."""
+def list_replaced_files(state: Path) -> list[Path]:
+    """Return the files that a restore moves away, which do not include the lock file."""
     if not state.is_dir():
         return []
     return sorted(
         path
         for path in state.iterdir()
-        if path.is_file() and any(fnmatchcase(path.name, name) for name in REPLACED)
+        if path.is_file() and any(fnmatchcase(path.name, name) for name in _REPLACED_BY_RESTORE)
     )

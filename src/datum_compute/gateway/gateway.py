@@ -46,7 +46,7 @@ from datum_compute.api.planes import (
     split_path,
 )
 from datum_compute.client.client import Client
-from datum_compute.client.transport.websocket import WebSocket, answer_headers
+from datum_compute.client.transport.websocket import WebSocket, server_handshake
 from datum_compute.drivers.driver import DriverError
 from datum_compute.drivers.logs import (
     LINES_MAX,
@@ -206,7 +206,7 @@ class Gateway:
     async def _open_exec(
         self, request: Request, target: GatewayTarget, request_id: str
     ) -> Response:
-        headers = answer_headers(request, PROTOCOL)
+        headers = server_handshake(request, PROTOCOL)
         exec_request = _parse_exec_request(request.query)
         if self._sessions >= SESSIONS_MAX:
             why = f"{SESSIONS_MAX} commands run in instances already; try again later"

@@ -21,7 +21,7 @@ from datum_compute.app.backup.archive import (
 )
 from datum_compute.app.backup.backup import check_files
 from datum_compute.app.certificates import ensure_certificate
-from datum_compute.app.state_directory import KEPT
+from datum_compute.app.state_directory import BACKUP_FILES
 from tests.app.backup.test_backup import archive_of
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
@@ -116,7 +116,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     ensure_certificate(folder, NOW)
     found = {path.name: path.read_bytes() for path in folder.iterdir()}
     return {
-        **{name: content for name, content in found.items() if name in KEPT},
+        **{name: content for name, content in found.items() if name in BACKUP_FILES},
         "tokens.json": b'{"manager":"secret"}',
         "port.json": b'{"port":7}',
         "cells.json": b'{"cells":["dfw"]}',
@@ -133,7 +133,7 @@ def test_valid_files_are_accepted(files: dict[str, bytes]) -> None:
     check_files(archive_with(files))
 
 
-@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("name", BACKUP_FILES)
 @pytest.mark.parametrize("content", [b"", b"{}", b"secret-of-mine", b'{"port":"x","cells":[1]}'])
 def test_the_error_of_a_damaged_file_names_it_without_its_content(
     files: dict[str, bytes], name: str, content: bytes

@@ -12,11 +12,11 @@ import pytest
 from datum_compute.api.errors import Unreachable
 from datum_compute.api.http import Request, Response
 from datum_compute.client.transport.faults import (
-    GIVE_UP_S,
+    CUT_TIMEOUT_S,
     Fault,
     FaultyTransport,
-    decoded_troubles,
-    encoded_troubles,
+    decode_faults,
+    encode_faults,
 )
 from testkit.sim.loop import VirtualLoop, run_virtual
 
@@ -49,7 +49,7 @@ def now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-@pytest.mark.parametrize(("kind", "after_s"), [("cut", GIVE_UP_S), ("crash", 0.0)])
+@pytest.mark.parametrize(("kind", "after_s"), [("cut", CUT_TIMEOUT_S), ("crash", 0.0)])
 def test_a_cut_transport_times_out_and_a_crashed_one_refuses_connections(
     kind: str, after_s: float
 ) -> None:
@@ -91,6 +91,6 @@ def test_an_open_watch_breaks_when_the_transport_is_cut() -> None:
 
 def test_decoded_faults_equal_the_encoded_ones() -> None:
     faults = {"hub": Fault(kind="slow", delay_s=0.5), "cell/dfw": Fault(kind="cut")}
-    assert decoded_troubles(encoded_troubles(faults)) == faults
-    assert Fault(kind="cut", until_s=10.0).lasts(9.0)
-    assert not Fault(kind="cut", until_s=10.0).lasts(10.0)
+    assert decode_faults(encode_faults(faults)) == faults
+    assert Fault(kind="cut", until_s=10.0).is_active(9.0)
+    assert not Fault(kind="cut", until_s=10.0).is_active(10.0)

@@ -30,7 +30,7 @@ from typing import IO, cast
 import msgspec
 
 from datum_compute import __version__
-from datum_compute.app.state_directory import StateError, is_kept
+from datum_compute.app.state_directory import StateError, is_backup_file
 from datum_compute.store.dump import DumpError, decode_dump, encode_dump
 from datum_compute.store.journal import LoadedPlane
 
@@ -199,7 +199,7 @@ def _parts(path: Path, contents: Mapping[str, bytes]) -> Iterator[Part]:
     by_part: dict[str, dict[str, bytes]] = {}
     for name, content in contents.items():
         found = _MEMBER.fullmatch(name)
-        if found is None or not (found["name"] == _STORE or is_kept(found["name"])):
+        if found is None or not (found["name"] == _STORE or is_backup_file(found["name"])):
             raise ArchiveError(f"{path} is damaged: {name!r} does not belong in it")
         by_part.setdefault(found["cell"] or "", {})[found["name"]] = content
     if "" not in by_part:

@@ -86,7 +86,7 @@ def _membership(content: bytes) -> None:
     decode_as(content, Membership)
 
 
-# The type of each file in ``state_directory.KEPT``, and the function that parses it.
+# The type of each file in ``state_directory.BACKUP_FILES``, and the function that parses it.
 _FILE_TYPES: Mapping[str, tuple[str, Callable[[bytes], object]]] = {
     "tokens.json": ("tokens", _texts),
     "ca.crt": ("certificate", x509.load_pem_x509_certificates),

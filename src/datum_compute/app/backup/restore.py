@@ -23,7 +23,11 @@ from pathlib import Path
 
 from datum_compute.app.backup.archive import Archive, Part
 from datum_compute.app.state_credentials import CELLS_DIRECTORY
-from datum_compute.app.state_directory import private_directory, replaced_files, write_private
+from datum_compute.app.state_directory import (
+    ensure_private_directory,
+    list_replaced_files,
+    write_private,
+)
 from datum_compute.store.sqlite import lock_file, write_database
 
 VERSION_JUMP = 1_000_000_000
@@ -84,14 +88,14 @@ def is_interrupted(state: Path) -> bool:
 
 def _prepare(folder: Path, archive: Archive, aside: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    private_directory(folder)
+    ensure_private_directory(folder)
     for part in archive.parts:
         _build(_folder_of(folder, part.name), part)
     write_private(folder / _NAME_OF_ASIDE, aside.encode())
 
 
 def _build(folder: Path, part: Part) -> None:
-    private_directory(folder)
+    ensure_private_directory(folder)
     ahead = {
         name: replace(plane, version=plane.version + VERSION_JUMP)
         for name, plane in part.planes.items()
@@ -108,9 +112,9 @@ def _set_aside(state: Path) -> None:
     assert aside is not None, "the ready directory is complete"
     for folder in (state, *_cells(state)):
         target = aside / folder.relative_to(state)
-        for file in replaced_files(folder):
-            private_directory(aside)
-            private_directory(target)
+        for file in list_replaced_files(folder):
+            ensure_private_directory(aside)
+            ensure_private_directory(target)
             os.rename(file, target / file.name)
     for cell in _cells(state):
         if not _folder_of(state / _READY, cell.name).exists():
@@ -131,7 +135,7 @@ def _aside(state: Path, folder: str) -> Path | None:
 def _empty_into(cell: Path, target: Path) -> None:
     for left in sorted(cell.iterdir()):
         if left.name != "store.lock":
-            private_directory(target)
+            ensure_private_directory(target)
             os.rename(left, target / left.name)
     (cell / "store.lock").unlink(missing_ok=True)
     cell.rmdir()
@@ -141,7 +145,7 @@ def _place(state: Path) -> None:
     """Move the remaining new files into place and remove the restore directory."""
     placing = state / _PLACING
     for folder in (placing, *_cells(placing)):
-        target = private_directory(state / folder.relative_to(placing))
+        target = ensure_private_directory(state / folder.relative_to(placing))
         for file in sorted(folder.iterdir()):
             if file.is_file() and file.name != _NAME_OF_ASIDE:
                 os.replace(file, target / file.name)

@@ -62,7 +62,7 @@ _MACHINES = (
     Setting(
         "driver",
         "What runs the instances. auto: the driver of the last run, else containers if a "
-        "container engine answers, else simulated.",
+        "container engine responds, else simulated.",
         default="auto",
         type=click.Choice(["auto", "containers", "simulated"]),
     ),

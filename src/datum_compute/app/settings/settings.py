@@ -53,7 +53,7 @@ class ListenerSettings:
 class DriverSettings:
     """What runs the instances of a process."""
 
-    name: str  # auto: the driver of the last run, else containers if an engine answers
+    name: str  # auto: the driver of the last run, else containers if an engine responds
     engine: str = ""  # the socket; empty: the usual sockets
     boot_s: float = 0.0  # of simulated machines
 

@@ -21,7 +21,7 @@ from datum_compute.api.planes import PLATFORM, PlaneName, cell_plane
 from datum_compute.app.backup.archive import Archive, ArchiveError, Part, read_archive
 from datum_compute.app.backup.backup import check_files, check_objects, make_backup, read_planes
 from datum_compute.app.backup.restore import finish_restore, holding, is_interrupted, restore
-from datum_compute.app.state_directory import kept_files
+from datum_compute.app.state_directory import read_backup_files
 from datum_compute.cli.connect.session import run_loop
 from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import MissingError, OtherError, UsageError, from_api_error
@@ -122,9 +122,9 @@ async def _read_part(
         if not name:
             with holding(state_dir):
                 finish_restore(state_dir)
-        return Part(name, await read_planes(state_dir / "store.db"), kept_files(state_dir))
+        return Part(name, await read_planes(state_dir / "store.db"), read_backup_files(state_dir))
     planes = await _ask(environment, state_dir, home)
-    return Part(name, planes, kept_files(state_dir))
+    return Part(name, planes, read_backup_files(state_dir))
 
 
 async def _ask(

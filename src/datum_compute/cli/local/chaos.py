@@ -26,9 +26,9 @@ from datum_compute.cli.options import F, output_option, parse_duration
 from datum_compute.cli.render.output import build_output
 from datum_compute.client.transport.faults import (
     Fault,
-    Troubles,
-    decoded_troubles,
-    encoded_troubles,
+    FaultsByPlane,
+    decode_faults,
+    encode_faults,
 )
 
 FILE = "chaos.json"
@@ -137,13 +137,13 @@ def heal(environment: CliEnvironment, target: str, state_dir: Path) -> None:
     Example:
       datumctl compute local chaos heal dfw
     """
-    _need_running(environment, state_dir)
-    troubles = read_faults(state_dir)
+    _require_running(environment, state_dir)
+    faults = read_faults(state_dir)
     named = target and not has_processes(state_dir)
     plane = _plane(state_dir, target) if named else ""
-    left = {name: trouble for name, trouble in troubles.items() if target and name != plane}
-    _write(state_dir, left)
-    healed = sorted((set(troubles) - set(left)) | set(_resume_processes(state_dir, target)))
+    left = {name: fault for name, fault in faults.items() if target and name != plane}
+    _write_faults(state_dir, left)
+    healed = sorted((set(faults) - set(left)) | set(_resume_processes(state_dir, target)))
     build_output(environment).data(f"Healed: {', '.join(healed) or 'no faults were active'}.")
 
 
@@ -159,66 +159,66 @@ def show(environment: CliEnvironment, output_format: str, state_dir: Path) -> No
       datumctl compute local chaos status
     """
     output = build_output(environment)
-    found = _lasting(environment, read_faults(state_dir))
+    found = _active_faults(environment, read_faults(state_dir))
     if output_format == "json":
-        output.json({plane: trouble.kind for plane, trouble in found.items()})
+        output.json({plane: fault.kind for plane, fault in found.items()})
     elif not found:
         output.data("No faults are active.")
-    for plane, trouble in found.items() if output_format != "json" else ():
-        output.data(f"{plane}: {describe_fault(trouble, environment.now())}")
+    for plane, fault in found.items() if output_format != "json" else ():
+        output.data(f"{plane}: {describe_fault(fault, environment.now())}")
 
 
-def describe_fault(trouble: Fault, now_s: float) -> str:
-    words = {"cut": "cut off", "crash": "crashed", "slow": f"slower by {trouble.delay_s:g} s"}
-    left = f", for {trouble.until_s - now_s:.0f} s more" if trouble.until_s is not None else ""
-    return words[trouble.kind] + left
+def describe_fault(fault: Fault, now_s: float) -> str:
+    words = {"cut": "cut off", "crash": "crashed", "slow": f"slower by {fault.delay_s:g} s"}
+    left = f", for {fault.until_s - now_s:.0f} s more" if fault.until_s is not None else ""
+    return words[fault.kind] + left
 
 
-def read_faults(state_dir: Path) -> Troubles:
+def read_faults(state_dir: Path) -> FaultsByPlane:
     try:
-        return decoded_troubles((state_dir / FILE).read_bytes())
+        return decode_faults((state_dir / FILE).read_bytes())
     except (OSError, DecodeError):
         return {}
 
 
 def _inject_fault(
-    environment: CliEnvironment, state_dir: Path, target: str, trouble: Fault, for_s: int | None
+    environment: CliEnvironment, state_dir: Path, target: str, fault: Fault, for_s: int | None
 ) -> None:
-    _need_running(environment, state_dir)
+    _require_running(environment, state_dir)
     if has_processes(state_dir):
-        if trouble.kind == "cut" and for_s is not None:
+        if fault.kind == "cut" and for_s is not None:
             raise UsageError(
                 "--for does not apply to processes: a suspended process does not resume by itself."
             )
-        _signal_process(environment, state_dir, target, trouble)
+        _signal_process(environment, state_dir, target, fault)
         return
     plane, now_s = _plane(state_dir, target), environment.now()
     until_s = now_s + for_s if for_s is not None else None
-    lasting = Fault(kind=trouble.kind, delay_s=trouble.delay_s, until_s=until_s)
-    troubles = {**_lasting(environment, read_faults(state_dir)), plane: lasting}
-    _write(state_dir, troubles)
+    timed_fault = Fault(kind=fault.kind, delay_s=fault.delay_s, until_s=until_s)
+    faults = {**_active_faults(environment, read_faults(state_dir)), plane: timed_fault}
+    _write_faults(state_dir, faults)
     output = build_output(environment)
-    output.data(f"{plane}: {describe_fault(lasting, now_s)}")
+    output.data(f"{plane}: {describe_fault(timed_fault, now_s)}")
     if for_s is None:
         output.note(f"Heal it: {environment.command('local', 'chaos', 'heal', target)}")
 
 
 def _signal_process(
-    environment: CliEnvironment, state_dir: Path, target: str, trouble: Fault
+    environment: CliEnvironment, state_dir: Path, target: str, fault: Fault
 ) -> None:
     """Suspend or kill the process of a cell or of the hub.
 
     To others, a suspended process looks like one whose network connection is interrupted.
     """
-    if trouble.kind == "slow":
+    if fault.kind == "slow":
         raise UsageError(f"{target} has its own process: only cut and crash are possible.")
     directory = state_dir if target == HUB else cell_directory(state_dir, target)
     running = find_running(directory)
     if running is None:
         raise _no_process(environment, state_dir, target)
-    signal_ = signal.SIGSTOP if trouble.kind == "cut" else signal.SIGKILL
+    signal_ = signal.SIGSTOP if fault.kind == "cut" else signal.SIGKILL
     os.kill(running.pid, signal_)
-    words = ("heal", target) if trouble.kind == "cut" else ()
+    words = ("heal", target) if fault.kind == "cut" else ()
     again = ("local", "chaos", *words) if words else ("local", "up", "--processes", "--detach")
     output = build_output(environment)
     output.data(f"{target}: sent {signal_.name} to process {running.pid}")
@@ -237,19 +237,19 @@ def _no_process(environment: CliEnvironment, state_dir: Path, target: str) -> Mi
 
 def _resume_processes(state_dir: Path, target: str) -> list[str]:
     """Resume suspended processes. Return the names of their planes."""
-    woken: list[str] = []
+    resumed: list[str] = []
     found = {HUB: state_dir, **{path.name: path for path in cell_directories(state_dir)}}
     for name, directory in found.items() if has_processes(state_dir) else ():
         running = find_running(directory)
         if running is not None and target in ("", name):
             os.kill(running.pid, signal.SIGCONT)
-            woken.append(HUB if name == HUB else cell_plane(name))
-    return woken
+            resumed.append(HUB if name == HUB else cell_plane(name))
+    return resumed
 
 
-def _lasting(environment: CliEnvironment, troubles: Troubles) -> Troubles:
+def _active_faults(environment: CliEnvironment, faults: FaultsByPlane) -> FaultsByPlane:
     now_s = environment.now()
-    return {plane: t for plane, t in sorted(troubles.items()) if t.lasts(now_s)}
+    return {plane: fault for plane, fault in sorted(faults.items()) if fault.is_active(now_s)}
 
 
 def _plane(state_dir: Path, target: str) -> str:
@@ -266,7 +266,7 @@ def _cells(state_dir: Path) -> list[str]:
         return []
 
 
-def _need_running(environment: CliEnvironment, state_dir: Path) -> None:
+def _require_running(environment: CliEnvironment, state_dir: Path) -> None:
     if find_running(state_dir) is None:
         raise MissingError(
             f"The platform in {state_dir} is not running.",
@@ -274,16 +274,16 @@ def _need_running(environment: CliEnvironment, state_dir: Path) -> None:
         )
 
 
-def _write(state_dir: Path, troubles: Troubles) -> None:
+def _write_faults(state_dir: Path, faults: FaultsByPlane) -> None:
     """Replace the file atomically, because the platform may read it at any time."""
     file, new = state_dir / FILE, state_dir / f".{FILE}.new"
-    if not troubles:
+    if not faults:
         file.unlink(missing_ok=True)
         return
-    with open(new, "wb", opener=_private) as opened:
-        opened.write(encoded_troubles(troubles))
+    with open(new, "wb", opener=_open_private) as opened:
+        opened.write(encode_faults(faults))
     new.replace(file)
 
 
-def _private(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)

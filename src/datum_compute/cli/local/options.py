@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from datum_compute.api.planes import member_name
-from datum_compute.app.state_directory import StateError, remembered_cells, remembered_driver
+from datum_compute.app.state_directory import StateError, read_last_cells, read_last_driver
 from datum_compute.cli.environment import CliEnvironment, default_state_dir
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.local.platform import LocalProcess, find_running
@@ -91,7 +91,7 @@ def _find_port_conflict(
 
 def _find_driver_conflicts(options: UpOptions, directory: Path) -> Iterator[OptionConflict]:
     try:
-        driver, engine = remembered_driver(directory)
+        driver, engine = read_last_driver(directory)
     except StateError:
         return  # the driver is unknown; the next start reports the error
     if driver and options.driver not in ("auto", driver):
@@ -101,7 +101,7 @@ def _find_driver_conflicts(options: UpOptions, directory: Path) -> Iterator[Opti
 
 
 def _find_cells_conflict(options: UpOptions, state_dir: Path) -> Iterator[OptionConflict]:
-    current = [member_name(cell) for cell in remembered_cells(state_dir)]
+    current = [member_name(cell) for cell in read_last_cells(state_dir)]
     if options.cells and current and sorted(options.cell_names) != sorted(current):
         yield OptionConflict(f"--cells={options.cells}", ",".join(current))
 

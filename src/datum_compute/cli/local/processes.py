@@ -25,7 +25,7 @@ from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.api.planes import HUB
 from datum_compute.app.cell_membership import Joining, MembershipFiles, join
 from datum_compute.app.state_credentials import CELLS_DIRECTORY, merge_cells, new_join_token
-from datum_compute.app.state_directory import StateError, remembered_cells
+from datum_compute.app.state_directory import StateError, read_last_cells
 from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import OtherError, TimedOutError, UsageError
 from datum_compute.cli.local.options import UpOptions
@@ -58,7 +58,7 @@ def should_use_processes(environment: CliEnvironment, state_dir: Path, flag: boo
 
     A platform cannot change between the two layouts.
     """
-    current, has_inside = has_processes(state_dir), bool(remembered_cells(state_dir))
+    current, has_inside = has_processes(state_dir), bool(read_last_cells(state_dir))
     if flag is None:
         return current
     if flag != current and (current or has_inside):

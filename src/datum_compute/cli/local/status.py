@@ -114,10 +114,10 @@ async def _drivers(
 
 async def _planes(state_dir: Path, hub: Client, now_s: float) -> tuple[PlaneHealth, ...]:
     """Return every plane that has a context, and every cell of the hub."""
-    troubles = read_faults(state_dir)
-    lasting = {plane: trouble for plane, trouble in troubles.items() if trouble.lasts(now_s)}
-    broken = {plane: describe_fault(trouble, now_s) for plane, trouble in lasting.items()}
-    cut = {plane for plane, trouble in lasting.items() if trouble.kind != "slow"}
+    found_faults = read_faults(state_dir).items()
+    faults = {plane: fault for plane, fault in found_faults if fault.is_active(now_s)}
+    broken = {plane: describe_fault(fault, now_s) for plane, fault in faults.items()}
+    cut = {plane for plane, fault in faults.items() if fault.kind != "slow"}
     cells = {cell_plane(c.metadata.name): c for c in (await hub.list(CLUSTER)).items}
     found = [
         PlaneHealth(name, ANSWERS, broken.get(name, ""))

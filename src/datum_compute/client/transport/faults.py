@@ -1,12 +1,12 @@
-"""A transport that injects faults, to test how a platform handles planes that are unreachable.
+"""A transport that injects faults, to test how a platform handles unreachable and slow planes.
 
-The faults by plane can be encoded, so that a process can read the faults that another sets.
+Faults are encoded as a JSON object by plane: one process writes them to a file, another reads it.
 
-- ``cut``: no response, as after a network partition. The request fails after a timeout.
-- ``crash``: the request fails at once, as when no process listens.
+- ``cut``: a network partition. The request gets no response and fails after CUT_TIMEOUT_S.
+- ``crash``: no process listens. The request fails at once.
 - ``slow``: every response and every watch event is delayed.
 
-With ``cut`` and ``crash``, an open watch fails at its next event.
+During ``cut`` and ``crash``, an open watch fails at its next event.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from datum_compute.api.http import ByteStream, Request, Response
 from datum_compute.api.meta.codec import ApiStruct, decode_as, encode
 from datum_compute.client.transport.interface import Transport
 
-# How long a request waits for a response that does not arrive.
-GIVE_UP_S = 5.0
+# How long a request to a plane with the fault ``cut`` waits before it fails.
+CUT_TIMEOUT_S = 5.0
 
 Kind = Literal["cut", "slow", "crash"]
 
@@ -32,20 +32,20 @@ Kind = Literal["cut", "slow", "crash"]
 class Fault(ApiStruct, frozen=True, kw_only=True):
     kind: Kind
     delay_s: float = 0.0
-    until_s: float | None = None  # Unix time; None: without end
+    until_s: float | None = None  # Unix time; None: until the fault is removed
 
-    def lasts(self, unix_s: float) -> bool:
+    def is_active(self, unix_s: float) -> bool:
         return self.until_s is None or unix_s < self.until_s
 
 
-Troubles = dict[str, Fault]  # by plane
+FaultsByPlane = dict[str, Fault]
 
 
-def encoded_troubles(faults: Mapping[str, Fault]) -> bytes:
+def encode_faults(faults: Mapping[str, Fault]) -> bytes:
     return encode({plane: msgspec.to_builtins(faults[plane]) for plane in sorted(faults)})
 
 
-def decoded_troubles(text: bytes) -> Troubles:
+def decode_faults(text: bytes) -> FaultsByPlane:
     """Decode the faults by plane. Raise DecodeError if they are invalid."""
     return decode_as(text, dict[str, Fault])
 
@@ -60,7 +60,7 @@ class FaultyTransport:
     async def send(self, request: Request) -> Response:
         fault = self._fault()
         if fault is not None:
-            await _fail(fault, GIVE_UP_S)
+            await _fail(fault, CUT_TIMEOUT_S)
             await asyncio.sleep(fault.delay_s)
         response = await self._inner.send(request)
         if response.stream is None:
@@ -71,12 +71,14 @@ class FaultyTransport:
 async def _fail(fault: Fault, timeout_s: float) -> None:
     if fault.kind == "cut":
         await asyncio.sleep(timeout_s)
-        raise Unreachable("no answer came: the plane is cut off on purpose")
+        raise Unreachable("timeout: injected fault 'cut'")
     if fault.kind == "crash":
-        raise Unreachable("refused: the plane has crashed on purpose")
+        raise Unreachable("connection refused: injected fault 'crash'")
 
 
 class FaultyStream:
+    """Injects the current fault before each event of a watch."""
+
     def __init__(self, inner: ByteStream, fault: Callable[[], Fault | None]) -> None:
         self._inner = inner
         self._fault = fault

@@ -43,17 +43,20 @@ def client_handshake(protocol: str) -> dict[str, str]:
     }
 
 
-def answer_headers(request: Request, protocol: str) -> dict[str, str]:
-    """Return the response headers. Raise BadRequest unless the request offers the protocol."""
+def server_handshake(request: Request, protocol: str) -> dict[str, str]:
+    """Return the headers of the 101 response to an upgrade request.
+
+    Raise BadRequest if it is not an upgrade to a websocket that offers ``protocol``.
+    """
     headers = request.headers
     offered = [word.strip() for word in headers.get("sec-websocket-protocol", "").split(",")]
     key = headers.get("sec-websocket-key", "")
     if request.method != "GET" or headers.get("upgrade", "").lower() != "websocket" or not key:
-        raise BadRequest("this path is served over a websocket: send GET with upgrade: websocket")
+        raise BadRequest("this path requires a websocket: send GET with upgrade: websocket")
     if headers.get("sec-websocket-version") != VERSION:
-        raise BadRequest(f"the websocket must be of version {VERSION}")
+        raise BadRequest(f"sec-websocket-version must be {VERSION}")
     if protocol not in offered:
-        raise BadRequest(f"the websocket must offer the protocol {protocol}")
+        raise BadRequest(f"sec-websocket-protocol must contain {protocol}")
     return {
         "upgrade": "websocket",
         "sec-websocket-accept": _accept_token(key.encode("latin-1")).decode(),
@@ -62,7 +65,8 @@ def answer_headers(request: Request, protocol: str) -> dict[str, str]:
 
 
 def accepts_upgrade(request_headers: Mapping[str, str], headers: Mapping[str, str]) -> bool:
-    """Return True if the response headers contain the token that belongs to the request's key."""
+    """Return True if the response has the sec-websocket-accept that the key of the request
+    requires."""
     expected = _accept_token(request_headers["sec-websocket-key"].encode()).decode()
     return headers.get("sec-websocket-accept") == expected
 
@@ -74,7 +78,7 @@ class WebSocket:
         self._events: deque[Event] = deque()
         self._part = bytearray()
         self.closed: Closed | None = None
-        self.read_count = 0  # reads of the connection, also of pings and of parts of messages
+        self.read_count = 0  # socket reads, including those of pings and of partial messages
 
     async def receive(self) -> bytes | None:
         """Return the next message, or None after the end."""
@@ -107,7 +111,7 @@ class WebSocket:
         await self._duplex.aclose()
 
     async def _handle(self, event: Event) -> bytes | None:
-        """Return the message that this event completes, if it completes one."""
+        """Handle one event. Return the message if the event completes one, otherwise None."""
         match event:
             case TextMessage(data=text):
                 self._part += text.encode()
@@ -119,7 +123,7 @@ class WebSocket:
                 self.closed = self.closed or Closed(code, reason or "")
                 await self.close(code)
         if len(self._part) > MESSAGE_BYTES_MAX:
-            await self.close(TOO_LARGE, f"a message is over {MESSAGE_BYTES_MAX} bytes")
+            await self.close(TOO_LARGE, f"a message is larger than {MESSAGE_BYTES_MAX} bytes")
             return None
         if isinstance(event, Message) and event.message_finished:
             message, self._part = bytes(self._part), bytearray()
