@@ -192,23 +192,23 @@ def test_cells_are_passed_on_only_when_chosen(tmp_path: Path) -> None:
 def test_each_log_line_is_read_once(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     reader = LogFileReader(log)
-    assert reader.added() == []
+    assert reader.read_new_lines() == []
     log.write_text("one\ntwo\nthr")
-    assert reader.added() == ["one", "two"]
+    assert reader.read_new_lines() == ["one", "two"]
     with log.open("a") as file:
         file.write("ee\n")
-    assert reader.added() == ["three"]
-    assert reader.added() == []
+    assert reader.read_new_lines() == ["three"]
+    assert reader.read_new_lines() == []
 
 
 def test_the_log_of_a_new_run_is_read_from_its_beginning(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     log.write_text("a long line of the first run\n")
     reader = LogFileReader(log)
-    reader.added()
+    reader.read_new_lines()
     log.replace(tmp_path / "server.log.1")
     log.write_text("new\n")
-    assert reader.added() == ["new"]
+    assert reader.read_new_lines() == ["new"]
 
 
 def test_reset_deletes_what_the_platform_wrote_and_nothing_else(

@@ -320,7 +320,7 @@ def test_reading_a_kind_that_is_not_served_raises() -> None:
         await informer.answered.wait()
         with pytest.raises(NotSynced, match="not served"):
             cached.read(NAMESPACE)
-        return informer.served, informer.synced
+        return informer.is_served, informer.is_synced
 
     assert run_virtual(Random(1), main) == (False, False)
 

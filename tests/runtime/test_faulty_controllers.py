@@ -245,7 +245,7 @@ def test_engaging_an_invalid_name_changes_nothing() -> None:
         manager = manager_of(Controller("any", "cell", done, (for_(NAMESPACE),)))
         with pytest.raises(ValueError, match="is not a plane name"):
             manager.engage(PlaneName("nonsense"), planes.client(ONE))
-        return manager.engaged()
+        return manager.engaged_planes()
 
     assert with_planes(test) == []
 

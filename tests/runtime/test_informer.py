@@ -127,7 +127,7 @@ def test_an_unreachable_plane_is_retried_and_named_in_the_log(
         planes.intercept = fail_first
         loop.create_task(informer.run())
         await informer.first_sync.wait()
-        return informer.synced
+        return informer.is_synced
 
     assert with_planes(test)
     assert caplog.messages[0].startswith("hub: namespaces: no news, trying again: ")
@@ -304,9 +304,9 @@ def test_a_kind_that_is_not_served_counts_as_answered_and_syncs_when_it_is_serve
         informer = recorded.informer
         loop.create_task(informer.run())
         await informer.answered.wait()
-        before = (informer.served, informer.synced)
+        before = (informer.is_served, informer.is_synced)
         await informer.first_sync.wait()
-        return (*before, informer.synced)
+        return (*before, informer.is_synced)
 
     assert run_virtual(Random(1), main) == (False, False, True)
     waits = [after - before for before, after in pairwise(recorded.transport.asked_at_s[:4])]

@@ -296,7 +296,7 @@ def test_the_fence_of_a_suspended_leader_is_down_before_another_is_up(back_s: fl
         slow = Process(loop, planes, "slow", rate=0.95)
         fast = Process(loop, planes, "fast", rate=1.05, retry_s=0.1)
         slow.faults = lambda: Faults(back_s=back_s)
-        taking = loop.create_task(slow.election._attempt())
+        taking = loop.create_task(slow.election._take_or_renew())
         await asyncio.sleep(1.5 * back_s + 0.01)  # the write is done, the response is in flight
         loop.create_task(fast.election.lead(fast.work))
         assert await taking

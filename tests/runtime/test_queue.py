@@ -183,7 +183,7 @@ def test_dropping_a_plane_removes_all_its_keys() -> None:
         queue.add(on(TWO, "other"))
         queue.drop_plane(ONE)
         queue.done(held)
-        depth, delayed = len(queue), queue.delayed
+        depth, delayed = len(queue), queue.delayed_count
         return depth, delayed, queue.pop(), queue.pop()
 
     assert run_virtual(Random(1), main) == (1, 0, on(TWO, "other"), None)

@@ -84,7 +84,9 @@ def build_manager(
         is_single_cluster = bool(options.single_project)
         unmanaged_finalizers = FEDERATION_FINALIZERS if is_single_cluster else frozenset[str]()
         return Context(
-            Planes(manager.cached_client, manager.engaged, record_event, unmanaged_finalizers),
+            Planes(
+                manager.cached_client, manager.engaged_planes, record_event, unmanaged_finalizers
+            ),
             drivers,
             environment.unix_s,
             environment.elapsed_s,

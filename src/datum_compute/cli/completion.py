@@ -17,51 +17,51 @@ if TYPE_CHECKING:
 
 
 def workload_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    return _matching(_read(ctx, _workloads), incomplete)
+    return _filter_by_prefix(_read_names(ctx, _list_workload_names), incomplete)
 
 
 def instance_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    return _matching(_read(ctx, _instances), incomplete)
+    return _filter_by_prefix(_read_names(ctx, _list_instance_names), incomplete)
 
 
 def container_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    return _matching(_read(ctx, _containers), incomplete)
+    return _filter_by_prefix(_read_names(ctx, _list_container_names), incomplete)
 
 
 def city_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Complete the last city of a comma-separated list, without the cities before it."""
     before, comma, last = incomplete.rpartition(",")
     present = before.upper().split(",") if before else []
-    others = [city for city in _read(ctx, _cities) if city not in present]
-    return [f"{before}{comma}{city}" for city in _matching(others, last.upper())]
+    others = [city for city in _read_names(ctx, _list_city_codes) if city not in present]
+    return [f"{before}{comma}{city}" for city in _filter_by_prefix(others, last.upper())]
 
 
 def instance_type_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    return _matching(_read(ctx, _instance_types), incomplete)
+    return _filter_by_prefix(_read_names(ctx, _list_instance_type_names), incomplete)
 
 
-def _matching(names: list[str], incomplete: str) -> list[str]:
+def _filter_by_prefix(names: list[str], incomplete: str) -> list[str]:
     return [name for name in sorted(set(names)) if name.startswith(incomplete)]
 
 
-async def _workloads(session: Session) -> list[str]:
+async def _list_workload_names(session: Session) -> list[str]:
     from datum_compute.api.kinds import WORKLOAD
 
-    return await _names(session, WORKLOAD)
+    return await _list_names(session, WORKLOAD)
 
 
-async def _instances(session: Session) -> list[str]:
+async def _list_instance_names(session: Session) -> list[str]:
     from datum_compute.api.kinds import INSTANCE
 
-    return await _names(session, INSTANCE)
+    return await _list_names(session, INSTANCE)
 
 
-async def _names(session: Session, kind: KindInfo[Any]) -> list[str]:
+async def _list_names(session: Session, kind: KindInfo[Any]) -> list[str]:
     listed = await session.client.list(kind, session.namespace)
     return [item.metadata.name for item in listed.items]
 
 
-async def _containers(session: Session) -> list[str]:
+async def _list_container_names(session: Session) -> list[str]:
     from datum_compute.api.kinds import WORKLOAD
 
     listed = await session.client.list(WORKLOAD, session.namespace)
@@ -72,7 +72,7 @@ async def _containers(session: Session) -> list[str]:
     ]
 
 
-async def _cities(session: Session) -> list[str]:
+async def _list_city_codes(session: Session) -> list[str]:
     from datum_compute.api.kinds import LOCATION_BINDING
     from datum_compute.cli.commands.cities import city_of
 
@@ -80,14 +80,14 @@ async def _cities(session: Session) -> list[str]:
     return [city_of(binding) for binding in listed.items]
 
 
-async def _instance_types(session: Session) -> list[str]:
+async def _list_instance_type_names(session: Session) -> list[str]:
     from datum_compute.api.kinds import INSTANCE_TYPE
 
     listed = await session.client.list(INSTANCE_TYPE)
     return [item.metadata.name for item in listed.items]
 
 
-def _read(ctx: click.Context, read: Callable[[Session], Awaitable[list[str]]]) -> list[str]:
+def _read_names(ctx: click.Context, read: Callable[[Session], Awaitable[list[str]]]) -> list[str]:
     import asyncio
 
     from datum_compute.cli.connect.session import run_in_session

@@ -185,9 +185,9 @@ class NounGroup(click.Group):
         if close:
             meant = " ".join((ctx.command_path, close[0], *args[1:]))
             return f"{text} Did you mean '{meant}'?"
-        elsewhere = word if word in {verb.name for verb in VERBS} else ""
+        is_known_verb = word if word in {verb.name for verb in VERBS} else ""
         root = ctx.find_root().info_name
-        return f"{text} Did you mean '{root} {' '.join(args)}'?" if elsewhere else text
+        return f"{text} Did you mean '{root} {' '.join(args)}'?" if is_known_verb else text
 
 
 # --- Suggestions for unknown names and flags

@@ -64,7 +64,7 @@ async def for_each_plane(
     first such error is raised at the end, so that the worker retries the key.
     """
     first_error: Exception | None = None
-    for plane in planes.engaged():
+    for plane in planes.engaged_planes():
         if plane_role(plane) in roles:
             try:
                 await reconcile(plane)

@@ -135,7 +135,7 @@ async def confirm_grant(context: Context, key: Key, instance: Instance) -> None:
 
 def _is_readable(context: Context, location: ClaimLocation) -> bool:
     client = context.planes.get(location.plane)
-    return client is not None and client.declare(CLAIM).synced
+    return client is not None and client.declare(CLAIM).is_synced
 
 
 def _is_recorded(context: Context, key: Key, instance: Instance, size: InstanceSize | None) -> bool:

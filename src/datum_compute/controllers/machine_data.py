@@ -53,12 +53,12 @@ def machine_data(
 
 def _values(obj: SourceObject) -> Values:
     if isinstance(obj, Secret):
-        return {key: _decoded(value) for key, value in obj.data.items()}
+        return {key: _decode_base64(value) for key, value in obj.data.items()}
     texts = {key: text.encode() for key, text in obj.data.items()}
-    return {**texts, **{key: _decoded(value) for key, value in obj.binary_data.items()}}
+    return {**texts, **{key: _decode_base64(value) for key, value in obj.binary_data.items()}}
 
 
-def _decoded(value: str) -> bytes:
+def _decode_base64(value: str) -> bytes:
     try:
         return base64.b64decode(value)
     except binascii.Error:

@@ -50,7 +50,7 @@ async def read_sources(
 def unreadable_kinds(client: CachedClient, wanted: Sequence[Reference]) -> list[str]:
     """Return the referenced kinds that are not synced, for example because of missing access."""
     kinds = [KINDS[name] for name in sorted({reference.kind for reference in wanted})]
-    return [kind.plural for kind in kinds if not client.declare(kind).synced]
+    return [kind.plural for kind in kinds if not client.declare(kind).is_synced]
 
 
 def source_index_values(namespace: str, wanted: Sequence[Reference]) -> Iterable[str]:

@@ -51,18 +51,18 @@ class Planes:
     def __init__(
         self,
         cached_client: Callable[[PlaneName], CachedClient | None],
-        engaged: Callable[[], Sequence[PlaneName]] = tuple,
+        engaged_planes: Callable[[], Sequence[PlaneName]] = tuple,
         record_event: Callable[[EventRequest], None] = discard_event,
         unmanaged_finalizers: frozenset[str] = frozenset(),
     ) -> None:
         self._cached_client = cached_client
-        self._engaged = engaged
+        self._engaged_planes = engaged_planes
         self.record_event = record_event
         self.unmanaged_finalizers = unmanaged_finalizers
 
-    def engaged(self) -> Sequence[PlaneName]:
+    def engaged_planes(self) -> Sequence[PlaneName]:
         """Return the names of the engaged planes in sorted order."""
-        return self._engaged()
+        return self._engaged_planes()
 
     def get(self, plane: PlaneName) -> CachedClient | None:
         assert plane, "the name of the plane is empty"

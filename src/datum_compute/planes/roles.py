@@ -169,15 +169,15 @@ _CATALOGUE_VIEWER = (
 # --- programs
 
 
-def _owned(group: str, *resources: str) -> tuple[JsonObject, ...]:
+def _owner_rules(group: str, *resources: str) -> tuple[JsonObject, ...]:
     """Return rules for a controller that owns the objects and writes their status."""
     statuses = tuple(f"{resource}/status" for resource in resources)
     return (rule_on(group, resources, *OWN), rule_on(group, statuses, "patch"))
 
 
-def _controlled(*resources: str) -> tuple[JsonObject, ...]:
+def _controller_rules(*resources: str) -> tuple[JsonObject, ...]:
     """Return rules for objects that users read and only controllers write."""
-    return (*_owned(COMPUTE, *resources), rule_on(COMPUTE, resources, CONTROL))
+    return (*_owner_rules(COMPUTE, *resources), rule_on(COMPUTE, resources, CONTROL))
 
 
 # Controllers on every plane: the garbage collector reads owners of any kind, the namespace
@@ -211,30 +211,30 @@ _MANAGER_RULES: dict[str, tuple[JsonObject, ...]] = {
         rule_on("authorization.k8s.io", ("subjectaccessreviews",), "create"),
         rule_on(COMPUTE, ("workloads",), "patch"),
         rule_on(COMPUTE, ("workloads/status",), "patch"),
-        *_controlled("workloaddeployments", "instances"),
+        *_controller_rules("workloaddeployments", "instances"),
         rule_on(COMPUTE, ("instancetypes",), "create", "patch"),
         rule_on(COMPUTE, ("workloadrevisions",), "create", "delete"),
         rule_on(NETWORKING, ("networks",), "create", "patch"),
         rule_on(NETWORKING, ("networks/status",), "patch"),
-        *_owned(NETWORKING, "networkbindings", "networkcontexts", "subnetclaims", "subnets"),
+        *_owner_rules(NETWORKING, "networkbindings", "networkcontexts", "subnetclaims", "subnets"),
         rule_on(NETWORKING, ("locationbindings/status",), "patch"),
         rule_on(QUOTA, ("resourcegrants/status",), "patch"),
-        *_owned(QUOTA, "resourceclaims", "allowancebuckets"),
+        *_owner_rules(QUOTA, "resourceclaims", "allowancebuckets"),
     ),
     "hub": (
         *_HOUSEKEEPING,
         rule_on("", ("namespaces",), *OWN),
-        *_controlled("workloaddeployments", "instances"),
+        *_controller_rules("workloaddeployments", "instances"),
         rule_on("", ("configmaps", "secrets"), *OWN),
         rule_on("policy.karmada.io", ("propagationpolicies", "clusterpropagationpolicies"), *OWN),
-        *_owned("work.karmada.io", "resourcebindings", "clusterresourcebindings", "works"),
+        *_owner_rules("work.karmada.io", "resourcebindings", "clusterresourcebindings", "works"),
         rule_on("cluster.karmada.io", ("clusters", "clusters/status"), "patch"),
     ),
     "cell": (
         *_HOUSEKEEPING,
         rule_on("", ("namespaces",), *OWN),
-        *_controlled("workloaddeployments", "instances"),
-        *_owned(REGION, "servers"),
+        *_controller_rules("workloaddeployments", "instances"),
+        *_owner_rules(REGION, "servers"),
         rule_on("", ("configmaps", "secrets"), *OWN),
         rule_on(COMPUTE, ("instancetypes",), "create", "patch"),
     ),
@@ -248,12 +248,12 @@ _MILO_STAND_IN_RULES: dict[str, tuple[JsonObject, ...]] = {
         rule_on(RESOURCE_MANAGER, ("projects", "projects/status", "organizations/status"), "patch"),
         rule_on(QUOTA, ("resourceregistrations",), "create"),
         rule_on(SERVICES, ("services/status", "serviceconfigurations/status"), "patch"),
-        *_owned(SERVICES, "serviceconsumers"),
+        *_owner_rules(SERVICES, "serviceconsumers"),
     ),
     "project": (
-        *_owned(SERVICES, "serviceentitlements"),
+        *_owner_rules(SERVICES, "serviceentitlements"),
         rule_on(QUOTA, ("resourcegrants",), *OWN),
-        *_owned(NETWORKING, "locationbindings"),
+        *_owner_rules(NETWORKING, "locationbindings"),
     ),
 }
 
@@ -271,7 +271,7 @@ CELL_RULES: dict[str, tuple[JsonObject, ...]] = {
     "project": (rule_on(QUOTA, ("resourceclaims",), *READ, *OWN, RELEASE),),
     "hub": (
         rule_on(COMPUTE, ("workloaddeployments", "instances"), *READ),
-        *_controlled("instances"),
+        *_controller_rules("instances"),
         rule_on("cluster.karmada.io", ("clusters",), "get"),
         rule_on("cluster.karmada.io", ("clusters/status",), "get", "patch"),
         rule_on(COORDINATION, ("leases",), "get", "create", "patch"),
@@ -285,8 +285,8 @@ CELL_RULES: dict[str, tuple[JsonObject, ...]] = {
         rule_on(COMPUTE, ("instances",), RELEASE),
         rule_on(REGION, ("servers",), RELEASE),
         rule_on(REGION, ("servers",), *READ),
-        *_controlled("instances"),
-        *_owned(REGION, "servers"),
+        *_controller_rules("instances"),
+        *_owner_rules(REGION, "servers"),
         rule_on("", ("events",), "get", "create", "patch"),
         rule_on(COORDINATION, ("leases",), "get", "create", "patch"),
     ),

@@ -132,7 +132,9 @@ class CachedClient:
             async def wait(timeout_s: float) -> bool:
                 return await informer.wait_for(lambda: self._is_fresh(informer), timeout_s)
 
-            cause = "is not up to date" if informer.served else "is empty: the kind is not served"
+            cause = (
+                "is not up to date" if informer.is_served else "is empty: the kind is not served"
+            )
             raise NotSynced(f"{self.plane}: the cache of {kind.plural} {cause}", wait)
         return informer.strict
 
@@ -300,7 +302,7 @@ class CachedClient:
                 task = asyncio.get_running_loop().create_task(resolving)
                 self._unknown_writes[resource] = task
             return False
-        if not informer.synced:
+        if not informer.is_synced:
             return False
         written = self._own_writes.get(resource)
         if written is not None:

@@ -88,7 +88,7 @@ class Informer(Generic[T]):
         self._client = client
         self._random = random
         self._version = 0
-        self._served = True
+        self._is_served = True
         self._last_event_s = -math.inf
         self._handlers: list[Handler[T]] = []
         self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}
@@ -96,13 +96,13 @@ class Informer(Generic[T]):
         self._relisting = False
 
     @property
-    def synced(self) -> bool:
-        return self._served and self.first_sync.is_set()
+    def is_synced(self) -> bool:
+        return self._is_served and self.first_sync.is_set()
 
     @property
-    def served(self) -> bool:
+    def is_served(self) -> bool:
         """False while the plane responds that it does not serve the kind."""
-        return self._served
+        return self._is_served
 
     @property
     def version(self) -> int:
@@ -222,7 +222,7 @@ class Informer(Generic[T]):
             self._put(entry)
             if not self.first_sync.is_set() and number % FIRST_LIST_BATCH_SIZE == 0:
                 await asyncio.sleep(0)  # safe: a cache that is not synced is not read
-        self._served = True
+        self._is_served = True
         self.lists += 1
         self.first_sync.set()
         self._advance(version)
@@ -265,9 +265,9 @@ class Informer(Generic[T]):
         return None if entry is None or entry.error else self.cache.decode(entry)
 
     def _mark_not_served(self) -> None:
-        if self._served:
+        if self._is_served:
             _log.info("%s: the plane does not serve the kind; retrying", self._log_name)
-        self._served = False
+        self._is_served = False
         self._advance(self._version)
 
     def _advance(self, version: int) -> None:

@@ -3,14 +3,14 @@
 - Clocks are not compared. A candidate takes a lease over when the record has not changed for the
   whole lease duration by the candidate's own monotonic clock. Timestamps in the record are for
   people.
-- The fence goes down before the lease expires: its time starts when a renewal is sent, and is
-  shorter by a margin for clock drift. So the fence of the old leader is down before a new leader
-  starts. If a process was suspended for longer than its lease, its fence is down when it resumes.
+- The fence expires before the lease: its time starts when a renewal is sent, and is shorter by a
+  margin for clock drift. So the fence of the old leader has expired before a new leader starts. If
+  a process was suspended for longer than its lease, its fence has expired when it resumes.
 - The fence blocks only requests that have not been sent. Requests in flight are harmless because
   each write contains a version or uid, and each create a deterministic name.
 - The lease is released after the work has ended, so that the next leader does not have to wait.
-- If the server rejects requests or does not answer, the candidate logs this at once, then every
-  REMINDER_INTERVAL_S, and when it is over. The log thus distinguishes it from one on standby.
+- If the server rejects requests or does not respond, the candidate logs this at once, then every
+  REMINDER_INTERVAL_S, and when the server responds again. A candidate on standby logs nothing.
 
 A process that loses its lease ends, because its caches cannot be trusted any more. Its supervisor
 restarts it as a candidate.
@@ -76,7 +76,7 @@ class LeaseConfig:
 
 
 class Fence:
-    """Up while this process holds the lease, by its own clock."""
+    """Allows writes while this process holds the lease, by its own clock."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -128,14 +128,14 @@ class FencedTransport:
 
 @dataclass(frozen=True, slots=True)
 class _ObservedLease:
-    """The record after its last change, and the time of our clock when it was first read."""
+    """The Lease after its last change, and the local time when this process first read it."""
 
     lease: Lease
-    at_s: float
+    first_read_s: float
 
 
 class _ProblemLog:
-    """Logs that the lease cannot be reached: at once, at intervals, and when it is over."""
+    """Logs that the lease is unreachable: at once, at intervals, and when it is reachable again."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -220,7 +220,7 @@ class Election:
         _log.info("waiting for lease %s as %s", self.config.ref, self.config.identity)
         while True:
             sent_s = self._clock()
-            if await self._attempt():
+            if await self._take_or_renew():
                 _log.info("leading with lease %s", self.config.ref)
                 return sent_s
             # Jitter, so that candidates do not conflict repeatedly.
@@ -231,14 +231,14 @@ class Election:
         while True:
             await asyncio.sleep(config.retry_s)
             sent_s = self._clock()
-            if await self._attempt():
+            if await self._take_or_renew():
                 renewed_s = sent_s
             elif self._is_held_by_other() or self._clock() - renewed_s >= config.renew_within_s:
                 raise LeadershipLost(
                     f"lease {config.ref} is lost; holder: {self._holder() or 'none'}"
                 )
 
-    async def _attempt(self) -> bool:
+    async def _take_or_renew(self) -> bool:
         """Take or renew the lease once. Return False if that failed."""
         sent_s = self._clock()
         try:
@@ -274,7 +274,7 @@ class Election:
         return True
 
     async def _write(self, present: Lease, spec: LeaseSpec) -> bool:
-        """Write on the condition that the record has not changed since it was read."""
+        """Write the Lease. Return False if it has changed since it was read."""
         patch = {
             "metadata": {"resourceVersion": present.metadata.resource_version},
             "spec": {
@@ -293,14 +293,16 @@ class Election:
 
     def _next_spec(self, present: LeaseSpec) -> LeaseSpec:
         now = micro_timestamp(self._unix_s())
-        ours = present.holder_identity == self.config.identity
+        is_renewal = present.holder_identity == self.config.identity
         transitions = present.lease_transitions or 0
         return LeaseSpec(
             holder_identity=self.config.identity,
             lease_duration_seconds=self.config.duration_s,
-            acquire_time=present.acquire_time if ours else now,
+            acquire_time=present.acquire_time if is_renewal else now,
             renew_time=now,
-            lease_transitions=transitions if ours or not present.acquire_time else transitions + 1,
+            lease_transitions=transitions
+            if is_renewal or not present.acquire_time
+            else transitions + 1,
         )
 
     def _observe(self, lease: Lease) -> None:
@@ -308,7 +310,7 @@ class Election:
         if self._observed is None or self._observed.lease.metadata.resource_version != version:
             self._observed = _ObservedLease(lease, self._clock())
         if self._is_held_by_other():
-            self.fence.take_down()  # before the work ends, which takes time
+            self.fence.take_down()  # now, because the work takes time to end
 
     def _holder(self) -> str:
         return (
@@ -322,7 +324,7 @@ class Election:
         """Return True if the record has not changed for the duration that its holder wrote."""
         assert self._observed is not None
         duration_s = self._observed.lease.spec.lease_duration_seconds or self.config.duration_s
-        return self._clock() - self._observed.at_s >= duration_s
+        return self._clock() - self._observed.first_read_s >= duration_s
 
     async def _release(self) -> None:
         """Release the lease. If that fails, it expires."""

@@ -90,7 +90,7 @@ class Manager(Generic[C]):
         """Return the client of a plane if the plane is engaged."""
         return self._clients.get(plane)
 
-    def engaged(self) -> list[PlaneName]:
+    def engaged_planes(self) -> list[PlaneName]:
         return sorted(self._clients)
 
     def is_entitled(self, plane: PlaneName) -> bool:
@@ -107,7 +107,7 @@ class Manager(Generic[C]):
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
-                for plane in self.engaged():
+                for plane in self.engaged_planes():
                     self._start_plane(self._clients[plane], is_late=False)
                 for workers in self._workers.values():
                     workers.start()
@@ -146,7 +146,7 @@ class Manager(Generic[C]):
 
         The answer is a complete list, or that the plane does not serve the kind.
         """
-        for plane in self.engaged() if planes is None else planes:
+        for plane in self.engaged_planes() if planes is None else planes:
             answered: CachedClient | None = None
             while (client := self._clients.get(plane)) is not None and client is not answered:
                 for informer in client.informers():

@@ -148,7 +148,7 @@ def _queue_gauges(queues: Mapping[str, WorkQueue]) -> Iterable[ComputedGauge]:
         return ComputedGauge(name, text, ("controller",), samples)
 
     yield gauge("runtime_queue_depth", "Ready keys.", len)
-    yield gauge("runtime_queue_delayed", "Keys waiting for a delay.", lambda q: q.delayed)
+    yield gauge("runtime_queue_delayed", "Keys waiting for a delay.", lambda q: q.delayed_count)
     yield gauge("runtime_queue_oldest_seconds", "Age of the oldest ready key.", WorkQueue.oldest_s)
     yield gauge("runtime_in_flight", "Running reconciles.", lambda q: q.in_flight)
 
@@ -189,4 +189,4 @@ def _oldest_cache_s(client: CachedClient) -> float:
 
 
 def _count_not_synced(client: CachedClient) -> float:
-    return sum(not informer.synced for informer in client.informers())
+    return sum(not informer.is_synced for informer in client.informers())

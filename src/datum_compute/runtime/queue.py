@@ -229,7 +229,7 @@ class WorkQueue:
         return sum(len(lane.ready) for lane in self._lanes.values())
 
     @property
-    def delayed(self) -> int:
+    def delayed_count(self) -> int:
         return len(self._timers) + self._debouncer.pending
 
     @property

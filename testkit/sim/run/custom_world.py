@@ -119,7 +119,7 @@ class _CustomProcess:
         controllers = self.program.controllers(self.environment)
         manager = Manager(
             controllers,
-            lambda made: Planes(made.cached_client, made.engaged),
+            lambda made: Planes(made.cached_client, made.engaged_planes),
             self.environment.random,
         )
         manager.engage(HUB, _client_of(self.reach(HUB)))

@@ -57,14 +57,14 @@ def list_cells(ctx: click.Context, output_format: str, no_headers: bool) -> None
     async def body(session: Session) -> None:
         clusters = (await session.client.list(CLUSTER)).items
         leases = (await session.client.list(LEASE, CREDENTIALS_NAMESPACE)).items
-        heartbeats = {lease.metadata.name: _renewed(lease) for lease in leases}
+        heartbeats = {lease.metadata.name: _renew_time(lease) for lease in leases}
         found = sorted(clusters, key=lambda cluster: cluster.metadata.name)
-        counted = await _counted(session)
+        counted = await _count_instances(session)
         rows = [
             Row(
                 cluster,
                 heartbeats.get(cluster.metadata.name, ""),
-                _closed(cluster, found),
+                _closed_reason(cluster, found),
                 None if counted is None else counted[cluster.metadata.name],
             )
             for cluster in found
@@ -92,10 +92,10 @@ def drain(ctx: click.Context, name: str) -> None:
     """
 
     async def body(session: Session) -> None:
-        cluster = await _cluster(session, name)
+        cluster = await _get_cluster(session, name)
         others = [taint for taint in _taints(cluster) if taint["key"] != DRAINED]
-        await _taint(session, cluster, [*others, {"key": DRAINED, "effect": NO_SCHEDULE}])
-        running = len(await _deployments(session, name))
+        await _patch_taints(session, cluster, [*others, {"key": DRAINED, "effect": NO_SCHEDULE}])
+        running = len(await _list_deployment_names(session, name))
         session.output.data(f"Cell {name} is drained: no new work is placed there.")
         if running:
             held = render_count(running, "deployment")
@@ -119,9 +119,9 @@ def undrain(ctx: click.Context, name: str) -> None:
     """
 
     async def body(session: Session) -> None:
-        cluster = await _cluster(session, name)
+        cluster = await _get_cluster(session, name)
         others = [taint for taint in _taints(cluster) if taint["key"] != DRAINED]
-        await _taint(session, cluster, others)
+        await _patch_taints(session, cluster, others)
         session.output.data(f"Cell {name} accepts new work again.")
 
     run_on_hub(ctx, body)
@@ -150,13 +150,13 @@ def leave(
     """
 
     async def body(session: Session) -> None:
-        cluster = await _cluster(session, name)
+        cluster = await _get_cluster(session, name)
         if not cluster.spec.api_endpoint.startswith("https:"):
             raise ConflictError(
                 f"Cell {name} runs in the process of the hub.",
                 "Restart the hub without the cell in --cells.",
             )
-        running = await _deployments(session, name)
+        running = await _list_deployment_names(session, name)
         if running and not force:
             held = render_count(len(running), "deployment")
             raise ConflictError(
@@ -190,7 +190,7 @@ def leave(
     run_on_hub(ctx, body)
 
 
-async def _counted(session: Session) -> Counter[str] | None:
+async def _count_instances(session: Session) -> Counter[str] | None:
     """Return the number of instances of each cell, or None if the user may not list them."""
     try:
         instances = (await session.client.list(INSTANCE)).items
@@ -199,7 +199,7 @@ async def _counted(session: Session) -> Counter[str] | None:
     return Counter(instance.metadata.labels.get(CELL, "") for instance in instances)
 
 
-async def _cluster(session: Session, name: str) -> Cluster:
+async def _get_cluster(session: Session, name: str) -> Cluster:
     try:
         return await session.client.get(CLUSTER, Ref("", name))
     except NotFound:
@@ -207,14 +207,14 @@ async def _cluster(session: Session, name: str) -> Cluster:
         raise MissingError(f"There is no cell {name}.", hint) from None
 
 
-async def _deployments(session: Session, name: str) -> list[str]:
+async def _list_deployment_names(session: Session, name: str) -> list[str]:
     """Return the deployments that are placed on the cell, or being removed from it."""
     works = (await session.client.list(WORK, execution_namespace(name))).items
     manifests = [work.spec.workload.manifests[0] for work in works]
     return sorted(m["metadata"]["name"] for m in manifests if m["kind"] == "WorkloadDeployment")
 
 
-async def _taint(session: Session, cluster: Cluster, taints: list[JsonObject]) -> None:
+async def _patch_taints(session: Session, cluster: Cluster, taints: list[JsonObject]) -> None:
     metadata = {"resourceVersion": cluster.metadata.resource_version}
     patch = {"metadata": metadata, "spec": {"taints": taints}}
     await session.client.patch(CLUSTER, Ref("", cluster.metadata.name), patch)
@@ -224,11 +224,11 @@ def _taints(cluster: Cluster) -> list[JsonObject]:
     return [to_json(taint) for taint in cluster.spec.taints]
 
 
-def _renewed(lease: Lease) -> str:
+def _renew_time(lease: Lease) -> str:
     return lease.spec.renew_time or ""
 
 
-def _closed(cluster: Cluster, cells: Sequence[Cluster]) -> str:
+def _closed_reason(cluster: Cluster, cells: Sequence[Cluster]) -> str:
     """Return why the cell takes no new work; Karmada has no field for it."""
     city = cluster.metadata.labels.get(TOPOLOGY_CITY)
     others = [c for c in cells if c is not cluster and not c.is_terminating]
@@ -251,7 +251,7 @@ def _capacity(row: Row) -> str:
     return ",".join(f"{name}={amount}" for name, amount in sorted(has.items())) or "-"
 
 
-def _used(row: Row) -> str:
+def _used_instances(row: Row) -> str:
     """Return the instances as the cell counts them, else as the hub does."""
     counted = "-" if row.instances is None else str(row.instances)
     return row.cluster.status.resource_summary.allocated.get("instances", counted)
@@ -282,7 +282,7 @@ LISTING: Listing[Row] = Listing(
         ListColumn("CELL", lambda row: row.cluster.metadata.name),
         ListColumn("CITY", _city),
         ListColumn("STATUS", _status),
-        ListColumn("INSTANCES", _used),
+        ListColumn("INSTANCES", _used_instances),
         ListColumn("CAPACITY", _capacity),
         ListColumn("VERSION", lambda row: row.cluster.status.kubernetes_version or "-", wide=True),
         ListColumn("HEARTBEAT", lambda row: row.last_heartbeat or "-", wide=True),

@@ -185,16 +185,16 @@ class RemovalWatch:
     async def poll(self) -> StateReached[None] | WatchNext:
         observed = await observe(self.session, self.name, self.uid)
         self.parts.update(d.metadata.uid for d in observed.deployments.items)
-        remaining = _remaining(observed)
+        remaining = _count_remaining(observed)
         if not remaining:
             return StateReached(None)
         text = ", ".join(remaining)
         if text != self.latest:
             self.session.emit_event("removing", f"Remaining: {text}", left=remaining)
         self.latest = text
-        return self._watched(observed)
+        return self._next_watch(observed)
 
-    def _watched(self, observed: Observed) -> WatchNext:
+    def _next_watch(self, observed: Observed) -> WatchNext:
         """Watch the kind that is deleted next: instances, then deployments, then the workload."""
         uid = self.uid
         kind: KindInfo[Any] = WORKLOAD
@@ -231,7 +231,7 @@ async def wait_until_gone(
     return watch.parts
 
 
-def _remaining(observed: Observed) -> list[str]:
+def _count_remaining(observed: Observed) -> list[str]:
     counts = {
         "workload": 1 if observed.workload else 0,
         "deployment": len(observed.deployments.items),

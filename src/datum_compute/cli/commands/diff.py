@@ -6,7 +6,7 @@ import click
 
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.options import connection_options, output_option
-from datum_compute.cli.render.difference import print_difference, shift_exit_code
+from datum_compute.cli.render.difference import exit_with_2_on_error, print_difference
 from datum_compute.cli.render.plan import render_plan
 from datum_compute.cli.workload.edits import manifest_edit
 from datum_compute.cli.workload.manifest import read_manifests
@@ -45,7 +45,7 @@ def diff(ctx: click.Context, file: str, output_format: str) -> int:
             changes[name] = [f"{new}{line}" for line in render_plan(plan)]
         return print_difference(session, changes, output_format)
 
-    with shift_exit_code():
+    with exit_with_2_on_error():
         return run_in_session(ctx, body)
 
 

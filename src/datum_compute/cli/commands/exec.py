@@ -31,7 +31,7 @@ from datum_compute.cli.connect.gateway_errors import refuse_without_process
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import ConflictError, ForbiddenError, OtherError, UsageError
 from datum_compute.cli.options import YES, connection_options
-from datum_compute.cli.render.terminal import on_resize, raw_mode, read_bytes, size_of
+from datum_compute.cli.render.terminal import on_resize, raw_mode, read_bytes, terminal_size
 from datum_compute.client.transport.websocket import POLICY, WebSocket
 
 _YES = ("-y", YES)
@@ -171,7 +171,7 @@ class RemoteProcess:
         while True:
             await resized.wait()
             resized.clear()
-            if (size := size_of(source)) is not None:
+            if (size := terminal_size(source)) is not None:
                 await self.socket.send(resize_message(*size))
 
     def _exit_code(self, ending: ExecResult | None) -> int:

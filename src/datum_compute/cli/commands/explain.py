@@ -20,7 +20,7 @@ from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.cli.arguments import workload_or_instance_argument
 from datum_compute.cli.commands.instances import resolve_owners
-from datum_compute.cli.connect.other_planes import find_deployment, links_elsewhere
+from datum_compute.cli.connect.other_planes import find_deployment, links_on_other_planes
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import MissingError
 from datum_compute.cli.options import connection_options
@@ -135,7 +135,7 @@ async def _chain(
     links, cause = [(session.target_name, link) for link in explanation.links], explanation.cause
     ends: list[JsonObject] = []
     if cause.status != TRUE:
-        links += await links_elsewhere(session, cause, instances)
+        links += await links_on_other_planes(session, cause, instances)
         # Only the cell has the crash reports; do not wait for a cell that is unreachable.
         if cause.kind == INSTANCE.kind and cause.reason != Reason.CELL_UNREACHABLE:
             ends = await read_crash_reports(session, cause.ref.name)

@@ -24,7 +24,7 @@ from datum_compute.cli.completion import workload_names
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import MissingError, UsageError
 from datum_compute.cli.options import connection_options, output_option
-from datum_compute.cli.render.difference import print_difference, shift_exit_code
+from datum_compute.cli.render.difference import exit_with_2_on_error, print_difference
 from datum_compute.cli.render.listing import (
     ListColumn,
     Listing,
@@ -193,7 +193,7 @@ def diff(
         lines = render_changes({"spec": before}, {"spec": comparable_spec(after)})
         return print_difference(session, {name: lines}, output_format)
 
-    with shift_exit_code():
+    with exit_with_2_on_error():
         return run_in_session(ctx, body)
 
 

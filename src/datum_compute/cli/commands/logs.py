@@ -64,13 +64,15 @@ class WorkloadLogReader:
         names = self.names = await self._instances()
         found: list[tuple[str, str, str]] = []
         for name in names:
-            page = await (self._page(name) if len(names) == 1 else self._page_or_warning(name))
+            page = await (
+                self._read_page(name) if len(names) == 1 else self._read_page_or_warn(name)
+            )
             found += [(line["time"], name, line["text"]) for line in page.get("lines", [])]
         found.sort(key=lambda line: line[0])
         if self.is_first:
             found = found[max(0, len(found) - self.selected.tail) :]
         self.is_first = False
-        return list(self._shown(found, names))
+        return list(self._render_lines(found, names))
 
     def refuse_if_nothing_was_read(self) -> None:
         """Raise if no log could be read: the result would look like an empty log."""
@@ -87,7 +89,9 @@ class WorkloadLogReader:
                 f"List the instances: {self.session.command('instances', 'list')}",
             )
 
-    def _shown(self, found: Sequence[tuple[str, str, str]], names: Sequence[str]) -> Iterator[str]:
+    def _render_lines(
+        self, found: Sequence[tuple[str, str, str]], names: Sequence[str]
+    ) -> Iterator[str]:
         for _, name, text in found:
             if self.selected.search in text:
                 yield text if len(names) == 1 else f"{name} | {text}"
@@ -104,10 +108,10 @@ class WorkloadLogReader:
     def _is_chosen(self, instance: Instance) -> bool:
         return not self.selected.cities or place_of(instance).city in self.selected.cities
 
-    async def _page_or_warning(self, name: str) -> JsonObject:
+    async def _read_page_or_warn(self, name: str) -> JsonObject:
         """Read a page. Warn once if the cell is unreachable, so that others can be read."""
         try:
-            page = await self._page(name)
+            page = await self._read_page(name)
         except ServiceUnavailable as error:
             if name not in self.missed:
                 self.session.print_note(f"Warning: {error.message}")
@@ -116,7 +120,7 @@ class WorkloadLogReader:
         self.missed.pop(name, None)
         return page
 
-    async def _page(self, name: str) -> JsonObject:
+    async def _read_page(self, name: str) -> JsonObject:
         path = instance_path(self.session.namespace, name, "log")
         try:
             page = await self.session.gateway.get_raw(path, self._query(name))

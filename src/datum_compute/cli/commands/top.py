@@ -61,7 +61,7 @@ async def _row(session: Session, instance: Instance) -> JsonObject:
 
 
 def _table(rows: list[JsonObject]) -> str:
-    def shown(amount: int | None, unit: str) -> str:
+    def render_amount(amount: int | None, unit: str) -> str:
         return "-" if amount is None else f"{amount}{unit}"
 
     return render_table(
@@ -70,9 +70,9 @@ def _table(rows: list[JsonObject]) -> str:
             (
                 row["name"],
                 row["city"] or "-",
-                "asleep" if row["asleep"] else shown(row["cpuMillicores"], "m"),
-                shown(row["memoryMebibytes"], "Mi"),
-                shown(row["memoryLimitMebibytes"], "Mi"),
+                "asleep" if row["asleep"] else render_amount(row["cpuMillicores"], "m"),
+                render_amount(row["memoryMebibytes"], "Mi"),
+                render_amount(row["memoryLimitMebibytes"], "Mi"),
             )
             for row in rows
         ],

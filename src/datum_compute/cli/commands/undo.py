@@ -20,7 +20,7 @@ from datum_compute.cli.workload.undo_target import PARTS, Part, find_undo_target
 @workload_argument
 @click.option(
     "--to-revision",
-    "to",
+    "to_revision",
     type=REVISION_NAME,
     help="Revision to restore. Default: the last revision that differs.",
 )
@@ -33,7 +33,7 @@ from datum_compute.cli.workload.undo_target import PARTS, Part, find_undo_target
 def undo(
     ctx: click.Context,
     name: str,
-    to: str | None,
+    to_revision: str | None,
     only: Part | None,
     dry_run: bool,
     wait: bool,
@@ -42,8 +42,9 @@ def undo(
 ) -> None:
     """Undo the last change of the workload NAME, or restore an earlier revision.
 
-    The template and the cities are restored. The number of instances stays, and changes of it are
-    skipped, unless --only=scale is given. The command also works during a rollout.
+    The template and the cities are restored. The number of instances does not change, and
+    revisions that differ only in it are skipped, unless --only=scale is given. The command also
+    works during a rollout.
 
     \b
     Examples:
@@ -52,21 +53,21 @@ def undo(
     """
 
     async def body(session: Session) -> None:
-        found = await read_history(session, await find_workload(session, name))
+        revisions = await read_history(session, await find_workload(session, name))
         target = (
-            pick_revision(session, name, found, to)
-            if to
-            else find_undo_target(session, name, found, only)
+            pick_revision(session, name, revisions, to_revision)
+            if to_revision
+            else find_undo_target(session, name, revisions, only)
         )
-        present = found[-1].name
-        again = session.command("rollout", "undo", name, f"--to-revision={present}")
+        current = revisions[-1].name
+        undo_command = session.command("rollout", "undo", name, f"--to-revision={current}")
         number = target.name
         session.emit_event(
             "undo",
-            f"Restoring revision {number}. To undo this: {again}",
+            f"Restoring revision {number}. To undo this: {undo_command}",
             workload=name,
             revision=number,
-            undoWith=again,
+            undoWith=undo_command,
         )
         await change_workload(
             session,

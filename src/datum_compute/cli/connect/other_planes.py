@@ -33,7 +33,7 @@ from datum_compute.planning.explain.explain import Link, deployment_ref, explain
 _READ_ERRORS = (KubeconfigError, ApiError, Unreachable, DecodeError, ValueError)
 
 
-async def links_elsewhere(
+async def links_on_other_planes(
     session: Session, cause: Link, instances: list[Instance]
 ) -> list[tuple[str, Link]]:
     """Return further links behind the cause, each with its plane."""

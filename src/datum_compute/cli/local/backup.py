@@ -63,7 +63,7 @@ def backup(environment: CliEnvironment, state_dir: Path, file: Path, yes: bool) 
         parts = run_loop(_read_parts(environment, state_dir))
         archive = Archive(timestamp(environment.now()), parts)
         run_loop(make_backup(path, archive))
-    objects, planes = _counted(archive)
+    objects, planes = _count_objects_and_planes(archive)
     how = "while running" if find_running(state_dir) else "while stopped"
     output.data(
         f"The platform in {state_dir} was backed up {how}: {objects} objects of {planes} planes, "
@@ -96,7 +96,7 @@ def restore_backup(environment: CliEnvironment, state_dir: Path, file: Path, yes
     stamp = timestamp(environment.now()).replace(":", "").replace("-", "")
     with _report_errors("The restore failed", state_dir), holding(state_dir):
         aside = restore(state_dir, archive, stamp)
-    objects, planes = _counted(archive)
+    objects, planes = _count_objects_and_planes(archive)
     output.data(
         f"The backup of {archive.created_at} was restored to {state_dir}: {objects} objects of "
         f"{planes} planes."
@@ -123,15 +123,15 @@ async def _read_part(
             with holding(state_dir):
                 finish_restore(state_dir)
         return Part(name, await read_planes(state_dir / "store.db"), read_backup_files(state_dir))
-    planes = await _ask(environment, state_dir, home)
+    planes = await _request_backup(environment, state_dir, home)
     return Part(name, planes, read_backup_files(state_dir))
 
 
-async def _ask(
-    environment: CliEnvironment, state_dir: Path, home: PlaneName
+async def _request_backup(
+    environment: CliEnvironment, state_dir: Path, plane: PlaneName
 ) -> dict[str, LoadedPlane]:
     try:
-        connection = connection_of(load_kubeconfig([state_dir / "kubeconfig"]), home)
+        connection = connection_of(load_kubeconfig([state_dir / "kubeconfig"]), plane)
         async with environment.open_transport(connection) as transport:
             return decode_dump(await build_client(connection, transport).get_bytes(_BACKUP_PATH))
     except ApiError as error:
@@ -178,7 +178,7 @@ def _report_errors(what: str, directory: Path) -> Iterator[None]:
         raise OtherError(f"{what}: {why}.", "Nothing was changed.") from error
 
 
-def _counted(archive: Archive) -> tuple[int, int]:
+def _count_objects_and_planes(archive: Archive) -> tuple[int, int]:
     planes = [p for part in archive.parts for p in part.planes.values() if not p.deleted]
     return sum(len(plane.objects) for plane in planes), len(planes)
 

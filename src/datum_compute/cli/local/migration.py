@@ -295,10 +295,12 @@ async def copy_project(target: Target, move: Move, report: ReportCopy, *, force:
         await _wait_until_entitled(plane, move.project, copy)
     for copy in (*move.copies.namespaces, *move.copies.objects):
 
-        async def written(copy: Copy = copy) -> str:
+        async def write_again(copy: Copy = copy) -> str:
             return await write_copy(plane, copy, force=force)
 
-        report(move.project, copy, await (_retry_while_new(written) if fresh else written()))
+        report(
+            move.project, copy, await (_retry_while_new(write_again) if fresh else write_again())
+        )
 
 
 async def verify(target: Target, moves: Iterable[Move]) -> list[str]:

@@ -216,12 +216,12 @@ async def stop(state_dir: Path, *, grace_s: float = 15) -> LocalProcess | None:
 
 
 async def _has_ended(pid: int, state_dir: Path, patience_s: float) -> bool:
-    async def gone() -> bool:
+    async def has_exited() -> bool:
         return not _is_server(pid, state_dir)
 
     try:
         async with asyncio.timeout(patience_s):
-            await _poll(gone)
+            await _poll(has_exited)
     except TimeoutError:
         return False
     return True
@@ -265,7 +265,7 @@ class LogFileReader:
         self._inode = 0
         self._offset = 0
 
-    def added(self) -> list[str]:
+    def read_new_lines(self) -> list[str]:
         """Return the lines since the last call; the first call returns all lines."""
         try:
             file = self._log.open("rb")

@@ -195,12 +195,12 @@ def local_logs(
             f"Start it: {environment.command('local', 'up', '--detach')}",
         )
     output, reader = build_output(environment), LogFileReader(log)
-    for line in reader.added()[-tail or sys.maxsize :]:
+    for line in reader.read_new_lines()[-tail or sys.maxsize :]:
         output.data(line)
     while follow:
         environment.stdout.flush()
         time.sleep(_POLL_INTERVAL_S)
-        for line in reader.added():
+        for line in reader.read_new_lines():
             output.data(line)
 
 
@@ -299,9 +299,9 @@ def _print_running(
 
 def _is_found_by_default(environment: CliEnvironment, state_dir: Path) -> bool:
     """Return True if other commands use this platform without further flags."""
-    elsewhere = (API_HOST, CREDENTIALS_HELPER, KUBECONFIG)
+    variables = (API_HOST, CREDENTIALS_HELPER, KUBECONFIG)
     is_default = state_dir == default_state_dir(environment).resolve()
-    return is_default and not any(environment.environ.get(name) for name in elsewhere)
+    return is_default and not any(environment.environ.get(name) for name in variables)
 
 
 local.add_command(local_status)

@@ -9,20 +9,21 @@ from datum_compute.cli.connect.session import Session
 from datum_compute.cli.errors import UsageError
 
 
-class TroubleError(UsageError):
-    """Exit with 2 instead of 1 after an error, because 1 means that there are differences."""
+class DifferenceFailedError(UsageError):
+    """The objects cannot be compared. Exits with 2."""
 
     reason = "Error"
 
 
 @contextmanager
-def shift_exit_code() -> Iterator[None]:
+def exit_with_2_on_error() -> Iterator[None]:
+    """Change exit code 1 of a UsageError to 2, because 1 means that there are differences."""
     try:
         yield
     except UsageError as error:
         if error.exit_code != 1:
             raise
-        raise TroubleError(
+        raise DifferenceFailedError(
             error.message, error.hint, field=error.field, request_id=error.request_id
         ) from error
 

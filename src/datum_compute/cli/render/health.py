@@ -54,9 +54,9 @@ def workload_health(workload: Workload) -> Health:
     if found is None:
         return Health("Unknown", message="The platform has not reported yet")
     if found.status == FALSE:
-        return _explained("Unavailable", found)
+        return _health_from_condition("Unavailable", found)
     if found.status != TRUE:
-        return _explained("Unknown", found)
+        return _health_from_condition("Unknown", found)
     short = workload.status.desired_replicas - workload.status.ready_replicas
     if short > 0:
         return Health("Degraded", message=f"{render_count(short, 'instance')} below desired count")
@@ -72,7 +72,7 @@ def instance_health(instance: Instance) -> Health:
         return Health("Pending")
     if ready.status == TRUE:
         return _available(instance)
-    return _explained(_word(ready), ready)
+    return _health_from_condition(_word(ready), ready)
 
 
 def _available(instance: Instance) -> Health:
@@ -80,10 +80,10 @@ def _available(instance: Instance) -> Health:
     available = find_condition(instance.status.conditions, AVAILABLE)
     if available is None or available.reason != Reason.ASLEEP:
         return Health("Available")
-    return _explained("Available", available)
+    return _health_from_condition("Available", available)
 
 
-def _explained(word: str, condition: Condition) -> Health:
+def _health_from_condition(word: str, condition: Condition) -> Health:
     return Health(word, condition.reason, condition.message, condition.last_transition_time)
 
 

@@ -34,17 +34,17 @@ class Output:
     print_above: Callable[[str, str], None] | None = None
 
     def data(self, text: str, color: str = "") -> None:
-        _print(self.stdout, _styled(strip_controls(text), color if self.color_stdout else ""))
+        _print(self.stdout, _add_color(strip_controls(text), color if self.color_stdout else ""))
 
     def note(self, text: str, color: str = "") -> None:
         shown, shown_color = strip_controls(text), color if self.color_stderr else ""
         if self.print_above is not None:
             self.print_above(shown, shown_color)
         else:
-            _print(self.stderr, _styled(shown, shown_color))
+            _print(self.stderr, _add_color(shown, shown_color))
 
     def error(self, message: str, hint: str = "") -> None:
-        prefix = _styled("error:", "red" if self.color_stderr else "")
+        prefix = _add_color("error:", "red" if self.color_stderr else "")
         _print(self.stderr, f"{prefix} {after_prefix(strip_controls(message))}")
         if hint:
             _print(self.stderr, strip_controls(hint))
@@ -163,7 +163,7 @@ def render_count(count: int, noun: str) -> str:
     return f"{count} {noun if count == 1 else plural}"
 
 
-def _styled(text: str, color: str) -> str:
+def _add_color(text: str, color: str) -> str:
     return f"\x1b[{COLORS[color]}m{text}\x1b[0m" if color else text
 
 

@@ -218,7 +218,7 @@ async def _preview_quota(
 
     A plan that creates no instances and keeps their size uses no more quota, so nothing is read.
     """
-    if before is not None and not changes.created and _sizing(before) == _sizing(after):
+    if before is not None and not changes.created and _size_fields(before) == _size_fields(after):
         return [], []
     try:
         buckets = (await session.client.list(BUCKET, QUOTA_NAMESPACE)).items
@@ -248,7 +248,7 @@ async def _preview_quota(
     return lines, shortages
 
 
-def _sizing(workload: Workload) -> object:
+def _size_fields(workload: Workload) -> object:
     """Return the fields that determine the size of an instance."""
     runtime = workload.spec.template.spec.runtime
     return runtime.resources, [container.resources for container in runtime.sandbox.containers]

@@ -126,12 +126,12 @@ def assess_rollout(
     """
     wanted = max(generation, workload.metadata.generation)
     by_place = _by_place(deployments)
-    expected = _expected(workload, by_place)
+    expected = _expected_places(workload, by_place)
     return Progress(
         observed=workload.status.observed_generation >= wanted,
         places=tuple(_progress(p, by_place.get(p), instances, workload) for p in expected),
         removing=tuple(
-            _counts(place, Phase.REMOVING, found, instances)
+            _progress_from_counts(place, Phase.REMOVING, found, instances)
             for place, found in sorted(by_place.items())
             if place not in expected
         ),
@@ -141,21 +141,23 @@ def assess_rollout(
     )
 
 
-def _expected(workload: Workload, by_place: Mapping[Place, WorkloadDeployment]) -> list[Place]:
+def _expected_places(
+    workload: Workload, by_place: Mapping[Place, WorkloadDeployment]
+) -> list[Place]:
     """Return the places of the spec.
 
     A fallback city replaces the city of the spec; while the instances move, both are expected.
     """
-    elsewhere: dict[Place, list[Place]] = {}
+    fallback_places: dict[Place, list[Place]] = {}
     for place, found in by_place.items():
         city = found.metadata.annotations.get(FALLBACK_FOR)
         if city and not found.is_terminating:
-            elsewhere.setdefault(Place(place.placement, city), []).append(place)
+            fallback_places.setdefault(Place(place.placement, city), []).append(place)
     expected: dict[Place, None] = {}
     for placement in workload.spec.placements:
         for city in placement.city_codes:
             own = Place(placement.name, normalize_city(city))
-            moved = elsewhere.get(own, [])
+            moved = fallback_places.get(own, [])
             stays = own in by_place and not by_place[own].is_terminating
             expected |= dict.fromkeys(([own] if stays or not moved else []) + moved)
     return sorted(expected)
@@ -184,15 +186,15 @@ def _progress(
         )
         return PlaceProgress(place, Phase.WAITING, desired=desired)
     if deployment.is_terminating:
-        return _counts(place, Phase.WAITING, deployment, instances)
-    found = _counts(place, Phase.UPDATING, deployment, instances)
+        return _progress_from_counts(place, Phase.WAITING, deployment, instances)
+    found = _progress_from_counts(place, Phase.UPDATING, deployment, instances)
     counts = {found.updated, found.ready, found.available, found.replicas}
     if _is_current(deployment) and counts == {found.desired}:
         return replace(found, phase=Phase.DONE, cause=RolloutCause())
     return found
 
 
-def _counts(
+def _progress_from_counts(
     place: Place, phase: Phase, deployment: WorkloadDeployment, instances: Sequence[Instance]
 ) -> PlaceProgress:
     status = deployment.status
@@ -202,7 +204,7 @@ def _counts(
         phase=phase,
         ready=status.ready_replicas,
         available=status.available_or_ready,
-        updated=_updated(place, deployment, instances),
+        updated=_count_updated(place, deployment, instances),
         replicas=status.replicas,
         # Zero means that the status was never written: the minimum is one.
         desired=desired or deployment.spec.scale_settings.min_replicas,
@@ -210,7 +212,9 @@ def _counts(
     )
 
 
-def _updated(place: Place, deployment: WorkloadDeployment, instances: Sequence[Instance]) -> int:
+def _count_updated(
+    place: Place, deployment: WorkloadDeployment, instances: Sequence[Instance]
+) -> int:
     """Return how many instances have the current template.
 
     An old status counts those with the template of that time, which is the current one if only the
@@ -280,13 +284,13 @@ class StallTimer:
 
     moved_s: float = 0.0
     is_waiting: bool = False  # for an instance to stop, within its grace period
-    _counts: object = None
+    _progress_from_counts: object = None
     _stopping_since_s: dict[str, float] = field(default_factory=dict)
 
     def record(self, counts: object, instances: Iterable[Instance], now_s: float) -> None:
         """Record what was observed now. ``counts`` changes with every step of the rollout."""
-        if counts != self._counts:
-            self._counts, self.moved_s = counts, now_s
+        if counts != self._progress_from_counts:
+            self._progress_from_counts, self.moved_s = counts, now_s
         self.is_waiting = False
         for instance in filter(is_stopping, instances):
             since_s = self._stopping_since_s.setdefault(instance.metadata.uid, now_s)

@@ -62,7 +62,7 @@ class RolloutWatch:
 
     async def poll(self) -> StateReached[Progress] | WatchNext:
         observed = await observe(self.session, self.name, self.uid)
-        workload = self._same(observed)
+        workload = self._require_unchanged(observed)
         now = asyncio.get_running_loop().time()
         self.latest = assess_rollout(
             workload,
@@ -76,14 +76,14 @@ class RolloutWatch:
         self.view.show(self.latest, self.generation, now - self.started_s)
         if self.latest.done or (self.latest.observed and self.latest.paused):
             return StateReached(self.latest)
-        await self._judge(observed, workload, now - self._timer.moved_s)
+        await self._check_stall(observed, workload, now - self._timer.moved_s)
         uid = self.uid
         if not self.latest.observed:
             version = workload.metadata.resource_version
             return WatchNext(WORKLOAD, version, lambda obj: belongs_to(obj, uid))
         return WatchNext(DEPLOYMENT, observed.deployments.version, lambda obj: belongs_to(obj, uid))
 
-    def _same(self, observed: Observed) -> Workload:
+    def _require_unchanged(self, observed: Observed) -> Workload:
         """Return the workload. Raise if it was deleted or changed after the write."""
         workload = observed.workload
         if workload is None or workload.is_terminating:
@@ -98,7 +98,7 @@ class RolloutWatch:
             )
         return workload
 
-    async def _judge(self, observed: Observed, workload: Workload, still_s: float) -> None:
+    async def _check_stall(self, observed: Observed, workload: Workload, still_s: float) -> None:
         """Report a stall, or raise FailedError, after ``still_s`` seconds without progress."""
         timeouts = self.session.environment.timeouts
         deployments, instances = observed.deployments.items, observed.instances.items
@@ -112,7 +112,7 @@ class RolloutWatch:
         cause = explain_workload(workload, deployments, instances).cause
         cause = replace(cause, command=self.session.complete_command(cause.command))
         if exceeded or (cause.actor is Actor.USER and stalled_s >= timeouts.user_cause_s):
-            raise await self._failed(workload, cause)
+            raise await self._failure_error(workload, cause)
         if stalled_s >= timeouts.stall_s and self._reported != cause.reason:
             self._reported = cause.reason
             explain = self.session.command("explain", self.name)
@@ -126,7 +126,7 @@ class RolloutWatch:
                 explain=explain,
             )
 
-    async def _failed(self, workload: Workload, cause: Link) -> FailedError:
+    async def _failure_error(self, workload: Workload, cause: Link) -> FailedError:
         hint = f"Waiting for: {cause.waiting_for}. Next: {cause.command}"
         if await can_undo(self.session, workload):
             undo = self.session.command("rollout", "undo", self.name)
@@ -182,7 +182,7 @@ async def wait_for_rollout(
     try:
         progress = await wait_until(view.session, watch.poll, timeout_s=timeout_s)
     except TimeoutError:
-        raise _late(session, watch, timeout_s) from None
+        raise _timeout_error(session, watch, timeout_s) from None
     except asyncio.CancelledError:
         # Only Ctrl-C cancels a command; what was written stays written.
         raise StoppedError(
@@ -206,7 +206,7 @@ async def wait_for_rollout(
     return progress
 
 
-def _late(session: Session, watch: RolloutWatch, timeout_s: float) -> TimedOutError:
+def _timeout_error(session: Session, watch: RolloutWatch, timeout_s: float) -> TimedOutError:
     waited, name = render_age(timeout_s), watch.name
     return TimedOutError(
         f"The rollout of {name!r} is not done after {waited}{_blocker_text(watch.latest)}.",

@@ -87,7 +87,7 @@ def _find_source(
     return next(
         (
             (plane, namespace)
-            for plane in context.planes.engaged()
+            for plane in context.planes.engaged_planes()
             if plane_role(plane) == "project"
             for namespace in context.planes.require(plane).read(NAMESPACE).all()
             if namespace.metadata.uid == uid

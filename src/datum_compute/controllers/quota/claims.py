@@ -286,7 +286,7 @@ async def reconcile_namespace(context: Context, key: Key) -> Outcome:
 
 def _plan_claims(context: Context, label: str, value: str, reason: str) -> Plan:
     """Plan the release of the claims with the label, in all projects."""
-    projects = [p for p in context.planes.engaged() if plane_role(p) == "project"]
+    projects = [p for p in context.planes.engaged_planes() if plane_role(p) == "project"]
     return Plan(
         tuple(
             action

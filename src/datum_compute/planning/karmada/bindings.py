@@ -91,13 +91,14 @@ def merge_suspension(
 ) -> tuple[Suspension | None, dict[str, str]]:
     """Return the suspension of the binding, and the annotation that records the policy's part."""
     present = binding.spec.suspension if binding is not None else None
-    note = binding.metadata.annotations.get(labels.HELD_BY_POLICY) if binding is not None else None
-    reported, theirs = _suspended_clusters(present), _suspended_clusters(policy)
-    own = reported - frozenset((note or "").split(","))
-    added = ",".join(sorted(theirs - own))
+    annotations = binding.metadata.annotations if binding is not None else {}
+    recorded = annotations.get(labels.HELD_BY_POLICY)
+    current, by_policy = _suspended_clusters(present), _suspended_clusters(policy)
+    by_user = current - frozenset((recorded or "").split(","))
+    only_by_policy = ",".join(sorted(by_policy - by_user))
     # Keep the present value if it has the same meaning.
-    wanted = present if reported == own | theirs else _suspension(own | theirs)
-    return wanted, {labels.HELD_BY_POLICY: added} if added or note else {}
+    wanted = present if current == by_user | by_policy else _suspension(by_user | by_policy)
+    return wanted, {labels.HELD_BY_POLICY: only_by_policy} if only_by_policy or recorded else {}
 
 
 def _suspended_clusters(suspension: Suspension | None) -> ClusterNames:
@@ -108,12 +109,12 @@ def _suspended_clusters(suspension: Suspension | None) -> ClusterNames:
     return frozenset([*clusters, *([ALL_CLUSTERS] if suspension.dispatching else [])])
 
 
-def _suspension(hold: ClusterNames) -> Suspension | None:
-    if not hold:
+def _suspension(suspended: ClusterNames) -> Suspension | None:
+    if not suspended:
         return None
-    clusters = sorted(hold - {ALL_CLUSTERS})
+    clusters = sorted(suspended - {ALL_CLUSTERS})
     return Suspension(
-        dispatching=True if ALL_CLUSTERS in hold else None,
+        dispatching=True if ALL_CLUSTERS in suspended else None,
         dispatching_on_clusters=SuspendClusters(cluster_names=clusters) if clusters else None,
     )
 
@@ -161,8 +162,8 @@ def plan_binding(
     desired = _binding(
         kind, template, placing.targets, merge_suspension(binding, policy.spec.suspension)
     )
-    listed = ", ".join(placing.targets) or "no cluster"
-    actions = plan_object(HUB, binding_kind(kind), desired, binding, f"scheduled to {listed}")
+    target_names = ", ".join(placing.targets) or "no cluster"
+    actions = plan_object(HUB, binding_kind(kind), desired, binding, f"scheduled to {target_names}")
     if binding is not None:
         status = _scheduled_status(binding, placing.verdict, now)
         actions += plan_status(HUB, binding_kind(kind), binding, status) if not actions else []
@@ -219,8 +220,8 @@ def plan_unbound_works(works: Sequence[Work]) -> Plan:
 
 def _belongs_to_binding(binding: AnyBinding, work: Work) -> bool:
     """Return False for a terminating Work and for a Work of an earlier object of the same name."""
-    own = work.metadata.labels.get(labels.BINDING_ID) == binding.metadata.uid
-    return own and not work.is_terminating
+    has_label = work.metadata.labels.get(labels.BINDING_ID) == binding.metadata.uid
+    return has_label and not work.is_terminating
 
 
 def selects(policy: Policy, kind: KindInfo[Any], template: ApiObject) -> bool:
@@ -232,16 +233,16 @@ def _binding(
     kind: KindInfo[Any],
     template: ApiObject,
     targets: Sequence[str],
-    hold: tuple[Suspension | None, dict[str, str]],
+    suspension_and_annotations: tuple[Suspension | None, dict[str, str]],
 ) -> AnyBinding:
     metadata = template.metadata
-    suspension, note = hold
+    suspension, annotations = suspension_and_annotations
     bound = binding_kind(kind)
     binding: AnyBinding = bound.model(
         metadata=ObjectMeta(
             name=binding_name(kind, metadata.name),
             namespace=metadata.namespace,
-            annotations=note,
+            annotations=annotations,
             owner_references=[owner_reference(template, kind)],
             finalizers=[labels.BINDING_FINALIZER],
         ),

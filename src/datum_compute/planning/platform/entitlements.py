@@ -1,4 +1,4 @@
-"""Plan a ServiceEntitlement: whether its project may use the service, and what the project gets.
+"""Plan a ServiceEntitlement: the access of a project to a service, and the objects it receives.
 
 - The entitlement is the request of the project. The provider decides it on the ServiceConsumer of
   the project. The consumer is created once: if it is deleted later, the provider has ended access,
@@ -285,7 +285,7 @@ def _plan_removal(inputs: EntitlementInputs) -> Plan:
         wait = Wait("waiting for the workloads to be deleted before access ends")
         deletions: tuple[Action, ...] = () if consumer.is_terminating else (deletion,)
         return Plan((*deletions, wait), requeue_after_s=30.0)
-    controlled: tuple[tuple[KindInfo[Any], Sequence[ApiObject]], ...] = (
+    dependents: tuple[tuple[KindInfo[Any], Sequence[ApiObject]], ...] = (
         (ENTITLEMENT, inputs.entitlements),
         (LOCATION_BINDING, inputs.bindings),
     )
@@ -293,7 +293,7 @@ def _plan_removal(inputs: EntitlementInputs) -> Plan:
     actions: list[Action] = [plan_grant_removal(plane, grant) for grant in grants]
     actions += [
         Delete(plane, kind, ref_of(obj), obj.metadata.uid, "its entitlement is deleted")
-        for kind, objects in controlled
+        for kind, objects in dependents
         for obj in inputs.owned(objects)
         if not obj.is_terminating
     ]
@@ -310,7 +310,7 @@ def _is_kept(inputs: EntitlementInputs, consumer: ServiceConsumer) -> bool:
     if consumer.is_terminating:
         return False
     service = inputs.service
-    gated = service is not None and service.spec.enablement_policy.mode == GATED
+    needs_approval = service is not None and service.spec.enablement_policy.mode == GATED
     approval = consumer.spec.approval
-    denied = approval is not None and approval.decision == "Denied"
-    return consumer.spec.suspended or (denied and not gated)
+    is_denied = approval is not None and approval.decision == "Denied"
+    return consumer.spec.suspended or (is_denied and not needs_approval)

@@ -203,8 +203,10 @@ RESYNC_S = 600.0
 NAME_CONFLICT_RECHECK_S = 10.0
 MESSAGE_MAX = 1024
 
-_CONFLICT = ConditionValue(FALSE, Reason.PROVISIONING, "Another server has the name of its machine")
-NAME_CONFLICT: MachineConditions = (_CONFLICT, _CONFLICT)
+_NAME_CONFLICT_VALUE = ConditionValue(
+    FALSE, Reason.PROVISIONING, "Another server has the name of its machine"
+)
+NAME_CONFLICT: MachineConditions = (_NAME_CONFLICT_VALUE, _NAME_CONFLICT_VALUE)
 
 
 def plan_provisioning(
@@ -324,7 +326,7 @@ def machine_conditions(instance: Instance, server: Server | None) -> MachineCond
             starting = server.status.reason or Reason.STARTING
             return programming, ConditionValue(FALSE, starting, message)
         case "Running":
-            if server.status.reason:  # it runs and does not serve (yet)
+            if server.status.reason:  # the machine runs, but does not accept connections yet
                 return programmed, ConditionValue(FALSE, server.status.reason, message)
             return programmed, ConditionValue(
                 TRUE, Reason.AVAILABLE, "The instance is ready to serve"
@@ -379,14 +381,14 @@ def _describe_exit(server: Server) -> str:
     return text if len(text) <= MESSAGE_MAX else text[: MESSAGE_MAX - 3] + "..."
 
 
-def _describe_restarts(times: int) -> str:
-    match times:
+def _describe_restarts(count: int) -> str:
+    match count:
         case 0:
             return "not restarted yet"
         case 1:
             return "restarted once"
         case _:
-            return f"restarted {times} times"
+            return f"restarted {count} times"
 
 
 def _upsert(
@@ -418,7 +420,7 @@ def _upsert(
     )
     if server is not None and server.spec == desired.spec and runs_other_spec(server):
         return _replace_server(plane, server)
-    return plan_object(plane, SERVER, desired, server, "the instance has no gates")
+    return plan_object(plane, SERVER, desired, server, "the instance has no scheduling gates")
 
 
 def _replace_server(plane: PlaneName, server: Server) -> list[Action]:
@@ -439,14 +441,14 @@ def _resources(
 ) -> ResourceAmounts:
     """Return the size of the machine.
 
-    A machine keeps its size when the definition of its instance type changes. A new template gets
-    the present size.
+    A machine keeps its size when the definition of its instance type changes. A machine with a new
+    template gets the current size.
     """
     recorded = server.spec.resources if server is not None else ResourceAmounts()
     if server is None or recorded == ResourceAmounts():
         return amounts_of(size)
-    same = server.spec.template_hash == instance.spec.controller.template_hash
-    return recorded if same else amounts_of(size)
+    is_same_template = server.spec.template_hash == instance.spec.controller.template_hash
+    return recorded if is_same_template else amounts_of(size)
 
 
 def _plan_removal(plane: PlaneName, instance: Instance, server: Server | None) -> Plan:

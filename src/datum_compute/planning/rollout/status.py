@@ -9,8 +9,8 @@ Rules of Progressing, the condition of a rollout:
 - Progress is a number: instances updated plus instances available minus instances to be removed. A
   rollout makes a step when the number exceeds all earlier ones of the same generation, or when the
   generation is new. The highest number and the time of the last step are kept in the status, so
-  that the deadline survives a restart. So it is no step if an instance recovers that was lost, or
-  whose readiness was Unknown for a while.
+  that the deadline survives a restart. An instance that recovers after it was lost, or after its
+  readiness was Unknown, is therefore no step.
 - Timed waits delay the deadline: the grace period of an instance that is stopping, and
   ``minReadySeconds`` of an instance that has become Ready. The deadline is counted from their end.
   They do not revoke a deadline that has passed.
@@ -192,10 +192,10 @@ def timed_waits(instances: Sequence[Instance], min_ready: MinReady) -> TimedWait
 
 def _settling_text(instances: Sequence[Instance], min_ready: MinReady) -> str:
     if len(instances) == 1:
-        which = f"{instances[0].metadata.name} has"
+        subject = f"{instances[0].metadata.name} has"
     else:
-        which = f"{len(instances)} instances have"
-    return f"waiting until {which} been ready for {min_ready.seconds} s"
+        subject = f"{len(instances)} instances have"
+    return f"waiting until {subject} been ready for {min_ready.seconds} s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,18 +266,18 @@ def _progressing_value(
         return ConditionValue(
             TRUE, Reason.ROLLOUT_COMPLETE, f"Generation {generation} is rolled out"
         )
-    done = f"{observed.updated_replicas} of {observed.desired_replicas} instances are updated"
+    updated = f"{observed.updated_replicas} of {observed.desired_replicas} instances are updated"
     if deployment.spec.paused:
-        return ConditionValue(UNKNOWN, Reason.ROLLOUT_PAUSED, f"Paused: {done}")
+        return ConditionValue(UNKNOWN, Reason.ROLLOUT_PAUSED, f"Paused: {updated}")
     is_late = _left_s(deployment, observed, now, timed) < 0
-    if is_late or _stays_exceeded(deployment, observed):
+    if is_late or _is_still_exceeded(deployment, observed):
         allowed = deployment.spec.scale_settings.progress_deadline_seconds
         ready = f"{observed.ready_replicas} are ready"
         if observed.available_or_ready != observed.ready_replicas:
             ready += f", {observed.available_or_ready} are available"
-        message = f"No progress for more than {allowed} s: {done}, {ready}"
+        message = f"No progress for more than {allowed} s: {updated}, {ready}"
         return ConditionValue(FALSE, Reason.PROGRESS_DEADLINE_EXCEEDED, message)
-    message = f"{done}; {timed.message}" if timed.message else done
+    message = f"{updated}; {timed.message}" if timed.message else updated
     return ConditionValue(TRUE, Reason.ROLLING_OUT, message)
 
 
@@ -297,7 +297,7 @@ def _was_complete(deployment: WorkloadDeployment) -> bool:
     return _was_reported(deployment, Reason.ROLLOUT_COMPLETE)
 
 
-def _stays_exceeded(deployment: WorkloadDeployment, observed: WorkloadDeploymentStatus) -> bool:
+def _is_still_exceeded(deployment: WorkloadDeployment, observed: WorkloadDeploymentStatus) -> bool:
     """Return True if the deadline was reported as exceeded, and no step was made since.
 
     A timed wait that starts later does not revoke it. Otherwise an image that is Ready for a moment
@@ -327,22 +327,22 @@ def _left_s(
     The deadline is counted from the last step or from the end of a timed wait, whichever is later.
     """
     allowed = deployment.spec.scale_settings.progress_deadline_seconds
-    still_s = parse_timestamp(now) - parse_timestamp(observed.progressed_at or now)
+    since_step_s = parse_timestamp(now) - parse_timestamp(observed.progressed_at or now)
     if timed.remaining_s > 0:
         return allowed + timed.remaining_s
     if timed.overdue_s is not None:
-        still_s = min(still_s, timed.overdue_s)
-    return allowed - still_s
+        since_step_s = min(since_step_s, timed.overdue_s)
+    return allowed - since_step_s
 
 
 # Upper limit of the delay after a missed event.
 RECHECK_S = 60.0
-# Delay of the next pass while the readiness of an instance is not confirmed. An observation that
+# Requeue delay while the readiness of an instance is not confirmed, because an observation that
 # confirms the recorded state causes no event.
 OBSERVE_AGAIN_S = 1.0
 
 
-def _of_unknown_size(_instance: Instance) -> InstanceSize | None:
+def _no_size(_instance: Instance) -> InstanceSize | None:
     return None
 
 
@@ -351,7 +351,7 @@ def plan_deployment(
     deployment: WorkloadDeployment,
     instances: Sequence[Instance],
     now: str,
-    size_of: InstanceSizeLookup = _of_unknown_size,
+    size_of: InstanceSizeLookup = _no_size,
     *,
     simulated: bool = False,
     unobserved: frozenset[str] = frozenset(),
@@ -371,7 +371,7 @@ def plan_deployment(
     min_ready = MinReady(seconds, now, unobserved)
     slots = slots_of(deployment.metadata.name, instances, min_ready)
     steps = plan_slots(plane, deployment, slots)
-    if not deployment.status.observed_generation and _makes_any(steps):
+    if not deployment.status.observed_generation and _creates_any(steps):
         return steps  # the first status is written together with the first instances
     timed = timed_waits(instances, min_ready)
     status = _status(deployment, instances, slots, min_ready, timed, size_of)
@@ -401,7 +401,7 @@ def _requeue_s(
     return min((seconds for seconds in due if seconds is not None), default=None)
 
 
-def _makes_any(steps: Plan) -> bool:
+def _creates_any(steps: Plan) -> bool:
     return any(isinstance(step, Create) and not step.deferred for step in steps.actions)
 
 
@@ -415,7 +415,7 @@ def deployment_status(
     min_ready = MinReady(min_ready_seconds(deployment, simulated=simulated), now)
     slots = slots_of(deployment.metadata.name, instances, min_ready)
     timed = timed_waits(instances, min_ready)
-    return _status(deployment, instances, slots, min_ready, timed, _of_unknown_size)
+    return _status(deployment, instances, slots, min_ready, timed, _no_size)
 
 
 def _status(

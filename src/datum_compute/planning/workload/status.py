@@ -101,8 +101,8 @@ def workload_status(
     ):
         conditions = with_condition(conditions, condition)
     conditions = with_size_notice(conditions, instance_type, generation=generation, now=now)
-    elsewhere = [f for name in sorted(by_placement) for f in by_placement[name]]
-    conditions = _with_fallback_notice(conditions, elsewhere, generation, now)
+    all_fallbacks = [f for name in sorted(by_placement) for f in by_placement[name]]
+    conditions = _with_fallback_notice(conditions, all_fallbacks, generation, now)
     return WorkloadStatus(
         conditions=conditions,
         deployments=len(ordered),
