@@ -13,7 +13,7 @@ from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import PlaneName, cell_plane, member_name
 from datum_compute.client.client import Client
 from datum_compute.store.journal import Entry, MemoryJournal
-from testkit.sim.actors.users import Wanted, manifest
+from testkit.sim.actors.users import DesiredWorkload, manifest
 from tests.app.running_platform import (
     FIRST,
     Running,
@@ -34,7 +34,7 @@ class SlowDisk(MemoryJournal):
 
 
 async def create(running: Running, plane: PlaneName, name: str) -> None:
-    web = manifest((member_name(plane), name), Wanted("web:1", 1, ("DFW",)))
+    web = manifest((member_name(plane), name), DesiredWorkload("web:1", 1, ("DFW",)))
     await running.client(plane).create_plain(WORKLOAD, web)
 
 

@@ -11,7 +11,7 @@ import pytest
 from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.planes import cell_plane
 from datum_compute.store.journal import Entry, MemoryJournal
-from testkit.sim.actors.users import Wanted, manifest
+from testkit.sim.actors.users import DesiredWorkload, manifest
 from tests.app.running_platform import FIRST, Running, on_a_platform
 
 
@@ -31,7 +31,7 @@ def test_no_controller_logs_a_warning_when_the_platform_stops(
         running.disk = SlowDisk()
         for number, seconds in enumerate((0.05, 0.25, 0.55, 1.05)):
             await running.start()
-            web = manifest(("first", f"web{number}"), Wanted("web:1", 3, ("DFW",)))
+            web = manifest(("first", f"web{number}"), DesiredWorkload("web:1", 3, ("DFW",)))
             await running.client(FIRST).create_plain(WORKLOAD, web)
             await asyncio.sleep(seconds)
             await running.stop()

@@ -24,7 +24,7 @@ from datum_compute.api.kinds import (
 )
 from datum_compute.api.meta.objects import KindInfo, Ref
 from datum_compute.api.planes import HUB, PLATFORM, PlaneName, cell_plane, project_plane
-from testkit.sim.actors.users import Wanted, manifest
+from testkit.sim.actors.users import DesiredWorkload, manifest
 from tests.app.running_platform import (
     FIRST,
     Running,
@@ -38,7 +38,7 @@ from tests.app.running_platform import (
 CELL = cell_plane("dfw")
 ADDED = project_plane("added")
 REF = Ref("", "added")
-WEB = manifest(("added", "web"), Wanted("web:1", 2, ("DFW",)))
+WEB = manifest(("added", "web"), DesiredWorkload("web:1", 2, ("DFW",)))
 
 
 def run_with_workloads(test: Callable[[Running], Coroutine[Any, Any, None]]) -> None:
@@ -48,7 +48,7 @@ def run_with_workloads(test: Callable[[Running], Coroutine[Any, Any, None]]) -> 
         await create_project(running, "added")
         await request_access(running, ADDED)
         await running.client(ADDED).create_plain(WORKLOAD, WEB)
-        other = manifest(("first", "web"), Wanted("web:1", 1, ("DFW",)))
+        other = manifest(("first", "web"), DesiredWorkload("web:1", 1, ("DFW",)))
         await running.client(FIRST).create_plain(WORKLOAD, other)
         await asyncio.sleep(10)
         assert len(running.machines[CELL]) == 3
@@ -109,7 +109,7 @@ def test_no_workload_can_be_created_in_a_project_that_is_being_deleted() -> None
     async def story(running: Running) -> None:
         await start_deletion(running)
         await asyncio.sleep(1)
-        late = manifest(("added", "late"), Wanted("web:1", 1, ("DFW",)))
+        late = manifest(("added", "late"), DesiredWorkload("web:1", 1, ("DFW",)))
         with pytest.raises(ApiError, match="is ending"):
             await running.client(ADDED).create_plain(WORKLOAD, late)
         await wait_until_deleted(running)

@@ -33,7 +33,7 @@ from datum_compute.api.services import (
     ServiceSpec,
     consumer_name,
 )
-from testkit.sim.actors.users import Wanted, manifest
+from testkit.sim.actors.users import DesiredWorkload, manifest
 from tests.app.running_platform import (
     FIRST,
     Running,
@@ -50,7 +50,7 @@ CELL = cell_plane("dfw")
 PLANE = project_plane("added")
 COMPUTE = Ref("", "compute")
 SC = Ref("", consumer_name("compute.datumapis.com", "added"))
-WEB = manifest(("added", "web"), Wanted("web:1", 2, ("DFW",)))
+WEB = manifest(("added", "web"), DesiredWorkload("web:1", 2, ("DFW",)))
 
 Story = Callable[[Running], Coroutine[Any, Any, None]]
 
@@ -241,7 +241,7 @@ def test_revoked_access_deletes_the_workloads_of_that_project_only(
         await wait_for_phase(running, "Active")
         entitled_at = (await get_entitlement(running)).status.entitled_at
         await run_web(running)
-        other = manifest(("first", "web"), Wanted("web:1", 1, ("DFW",)))
+        other = manifest(("first", "web"), DesiredWorkload("web:1", 1, ("DFW",)))
         await running.client(FIRST).create_plain(WORKLOAD, other)
         await until(lambda: has_machines(running, 3))
         await revoke(running)

@@ -26,7 +26,7 @@ from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.planes import HUB, PLATFORM, cell_plane, project_plane
 from datum_compute.drivers.simulated.behaviors import SimulatedMachine
 from datum_compute.store.journal import Change, LoadedPlane, ObjectKey
-from testkit.sim.actors.users import Wanted, canary
+from testkit.sim.actors.users import DesiredWorkload, canary
 from testkit.sim.checks.convergence import find_leftovers, find_missing, summarize_state
 from testkit.sim.checks.expected_state import ExpectedState
 from testkit.sim.checks.invariants import Observer
@@ -336,8 +336,11 @@ COUNTS = (
 
 
 def expected(**changes: Any) -> ExpectedState:
-    asked = {"wanted": {("alpha", "web"): Wanted("web:1", 1, ("DFW",))}, "lost": frozenset()}
-    return ExpectedState(**{**asked, "projects": ("alpha",), "cells": ("dfw",), **changes})
+    defaults = {
+        "desired": {("alpha", "web"): DesiredWorkload("web:1", 1, ("DFW",))},
+        "lost": frozenset(),
+    }
+    return ExpectedState(**{**defaults, "projects": ("alpha",), "cells": ("dfw",), **changes})
 
 
 @pytest.fixture
@@ -429,11 +432,11 @@ def test_i6_a_reachable_cell_shown_as_not_ready(settled: Scene) -> None:
 
 def test_i5_leftovers_of_a_deleted_workload(scene: Scene) -> None:
     scene.put(HUB, WORK, "one", spec={"name": "web-default"})
-    assert "works.work.karmada.io" in find_leftovers(scene.state, expected(wanted={}))
+    assert "works.work.karmada.io" in find_leftovers(scene.state, expected(desired={}))
     scene.drop(HUB, WORK, "one")
-    assert find_leftovers(scene.state, expected(wanted={})) == ""
+    assert find_leftovers(scene.state, expected(desired={})) == ""
     scene.run_machine("web-0", "a")
-    assert "web-0" in find_leftovers(scene.state, expected(wanted={}))
+    assert "web-0" in find_leftovers(scene.state, expected(desired={}))
 
 
 def test_i21_the_summary_omits_versions_and_contains_conditions(settled: Scene) -> None:

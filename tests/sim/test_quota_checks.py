@@ -9,7 +9,7 @@ import pytest
 from datum_compute.api import labels
 from datum_compute.api.kinds import CLAIM, GRANT, INSTANCE
 from datum_compute.api.meta.codec import JsonObject
-from testkit.sim.actors.users import Wanted
+from testkit.sim.actors.users import DesiredWorkload
 from testkit.sim.checks.expected_state import ExpectedState
 from testkit.sim.checks.quota import is_quota_scarce
 from tests.sim.test_invariants import ALPHA, CELL, HOME, Scene, with_condition
@@ -60,8 +60,8 @@ def test_i2_a_claim_is_released_while_its_machine_runs(scene: Scene) -> None:
 
 
 def test_an_instance_of_an_operator_that_holds_quota_makes_it_scarce(scene: Scene) -> None:
-    wanted = {("alpha", "web"): Wanted("web:1", 1, ("DFW",))}
-    expected = ExpectedState(wanted, ("alpha",), ("dfw",), frozenset(), allowed=1)
+    desired = {("alpha", "web"): DesiredWorkload("web:1", 1, ("DFW",))}
+    expected = ExpectedState(desired, ("alpha",), ("dfw",), frozenset(), allowed=1)
     claim(scene, "web-0")
     claim(scene, "poison-0", "False")
     assert not is_quota_scarce(scene.state, expected)

@@ -272,17 +272,17 @@ async def _renew(users: Users, project: str) -> None:
 
 async def _deploy(users: Users, operation: DeployIn) -> None:
     key = (operation.project, operation.name)
-    if key in users.wanted:
+    if key in users.desired:
         return
     user = users.client(project_plane(operation.project))
-    wanted, workload = users.workload(key, operation.replicas, operation.cities)
+    desired, workload = users.workload(key, operation.replicas, operation.cities)
     loop = asyncio.get_running_loop()
     ends_s = loop.time() + _DEPLOY_TIMEOUT_S
     while True:
         try:
             await user.create_plain(WORKLOAD, workload)
         except AlreadyExists:
-            users.wanted[key] = wanted
+            users.desired[key] = desired
             return
         except Invalid:
             if loop.time() > ends_s:
@@ -291,7 +291,7 @@ async def _deploy(users: Users, operation: DeployIn) -> None:
         except (ApiError, Unreachable):
             pass  # the request may have been applied
         else:
-            users.wanted[key] = wanted
+            users.desired[key] = desired
             return
         await asyncio.sleep(RETRY_S)
 
@@ -306,5 +306,5 @@ async def _delete(users: Users, project: str) -> None:
 
 
 def _delete_project(users: Users, project: str) -> None:
-    for key in [key for key in users.wanted if key[0] == project]:
-        del users.wanted[key]
+    for key in [key for key in users.desired if key[0] == project]:
+        del users.desired[key]

@@ -1,6 +1,6 @@
 """Users and an operator who perform the operations of a scenario.
 
-They retry until a request gets a response, and accept that it was already applied. ``wanted``
+They retry until a request gets a response, and accept that it was already applied. ``desired``
 records the last request of each user: the state that the world must converge to.
 """
 
@@ -86,7 +86,7 @@ _BY_RESOURCE = {kind.resource: kind for kind in KINDS}
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredWorkload:
     image: str
     replicas: int
     cities: tuple[str, ...]
@@ -105,7 +105,7 @@ class Users:
         planes: Any,
         machines: CellHosts | None = None,
     ) -> None:
-        self.wanted: dict[tuple[str, str], Wanted] = {}
+        self.desired: dict[tuple[str, str], DesiredWorkload] = {}
         # Objects that an operator changed, as (plane, name): some checks do not apply to them.
         self.tampered: dict[tuple[str, str], None] = {}
         self.revoked: dict[str, None] = {}  # projects that are deleted or being deleted
@@ -139,7 +139,7 @@ class Users:
                 group.create_task(self._perform_in_order(sequence))
 
     async def delete_everything(self) -> None:
-        for project, name in sorted(self.wanted):
+        for project, name in sorted(self.desired):
             await self._by_user(DeleteWorkload(0.0, project, name))
 
     async def _perform_in_order(self, sequence: list[Operation]) -> None:
@@ -161,21 +161,23 @@ class Users:
 
     async def _by_user(self, operation: ByUser) -> None:
         key = (operation.project, operation.name)
-        wanted = self.wanted.get(key)
+        desired = self.desired.get(key)
         if isinstance(operation, CreateWorkload):
-            if wanted is None and operation.project not in self.revoked:
-                self.wanted[key] = Wanted(operation.image, operation.replicas, operation.cities)
-                self.log(f"create {operation.name} in {operation.project}: {self.wanted[key]}")
-                await self._create(key, self.wanted[key])
+            if desired is None and operation.project not in self.revoked:
+                self.desired[key] = DesiredWorkload(
+                    operation.image, operation.replicas, operation.cities
+                )
+                self.log(f"create {operation.name} in {operation.project}: {self.desired[key]}")
+                await self._create(key, self.desired[key])
             return
         if isinstance(operation, ReplaceData):
             await self._replace_data(operation)
             return
-        if wanted is None:
+        if desired is None:
             return
         if isinstance(operation, DeleteWorkload):
             self.log(f"delete {operation.name} in {operation.project}")
-            del self.wanted[key]
+            del self.desired[key]
             ref, policy = Ref(NAMESPACE_NAME, operation.name), _policy(operation.orphan)
             user = self._user(operation.project)
             await self.retry_until_done(lambda: user.delete(WORKLOAD, ref, policy=policy))
@@ -183,9 +185,9 @@ class Users:
         if isinstance(operation, MoveBack):
             await self._move_back(key)
             return
-        self.wanted[key] = _changed(wanted, operation)
-        self.log(f"change {operation.name} in {operation.project}: {self.wanted[key]}")
-        await self._change(key, self.wanted[key])
+        self.desired[key] = _with_change(desired, operation)
+        self.log(f"change {operation.name} in {operation.project}: {self.desired[key]}")
+        await self._change(key, self.desired[key])
         if isinstance(operation, ReferToData):
             await asyncio.sleep(operation.late_s)
             await self._put_data(operation.project, operation.number)
@@ -207,12 +209,12 @@ class Users:
             await self.retry_until_done(partial(user.create_plain, kind, {**head, **content}))
             await self.retry_until_done(partial(user.patch_plain, kind, ref, content))
 
-    async def _create(self, key: tuple[str, str], wanted: Wanted) -> None:
+    async def _create(self, key: tuple[str, str], desired: DesiredWorkload) -> None:
         """Create the workload. Retry while an earlier object of the name is terminating."""
         user, ref = self._user(key[0]), Ref(NAMESPACE_NAME, key[1])
         while key[0] not in self.revoked:
             try:
-                await user.create_plain(WORKLOAD, manifest(key, wanted))
+                await user.create_plain(WORKLOAD, manifest(key, desired))
             except AlreadyExists:
                 present = await self._update_seen_state(user, ref)
                 if present is not None and not present.is_terminating:
@@ -223,9 +225,9 @@ class Users:
             else:
                 return
 
-    async def _change(self, key: tuple[str, str], wanted: Wanted) -> None:
+    async def _change(self, key: tuple[str, str], desired: DesiredWorkload) -> None:
         user, ref = self._user(key[0]), Ref(NAMESPACE_NAME, key[1])
-        spec = manifest(key, wanted)["spec"]
+        spec = manifest(key, desired)["spec"]
         await self.retry_until_done(lambda: user.patch(WORKLOAD, ref, {"spec": spec}))
 
     async def _move_back(self, key: tuple[str, str]) -> None:
@@ -242,8 +244,8 @@ class Users:
         about = {"apiVersion": NAMESPACE.api_version, "kind": NAMESPACE.kind}
         namespace = {**about, "metadata": {"name": operation.name}}
         await self.retry_until_done(lambda: user.create_plain(NAMESPACE, namespace))
-        wanted = Wanted("fleeting:1", 1, operation.cities)
-        workload = manifest((operation.project, FLEETING), wanted)
+        desired = DesiredWorkload("fleeting:1", 1, operation.cities)
+        workload = manifest((operation.project, FLEETING), desired)
         workload["metadata"]["namespace"] = operation.name
         await self.retry_until_done(lambda: user.create_plain(WORKLOAD, workload))
         await asyncio.sleep(operation.for_s)
@@ -256,11 +258,13 @@ class Users:
         except (ApiError, Unreachable):
             return None
 
-    async def retry_until_done(self, ask: Callable[[], Awaitable[object]], plane: str = "") -> None:
+    async def retry_until_done(
+        self, send: Callable[[], Awaitable[object]], plane: str = ""
+    ) -> None:
         """Repeat a request until it gets a response. With ``plane``, stop when its host is lost."""
         while not (plane and self.is_lost(plane)):
             try:
-                await ask()
+                await send()
             except (AlreadyExists, NotFound):
                 return
             except (Invalid, BadRequest, Forbidden, MethodNotAllowed) as refused:
@@ -281,10 +285,10 @@ class Users:
 
     def workload(
         self, key: tuple[str, str], replicas: int, cities: tuple[str, ...]
-    ) -> tuple[Wanted, JsonObject]:
-        """Record a new workload as wanted and return its object."""
-        wanted = Wanted(f"{key[1]}:1", replicas, cities)
-        return wanted, manifest(key, wanted)
+    ) -> tuple[DesiredWorkload, JsonObject]:
+        """Return a new desired workload and its object."""
+        desired = DesiredWorkload(f"{key[1]}:1", replicas, cities)
+        return desired, manifest(key, desired)
 
     def _user(self, project: str) -> Client:
         return self.client(project_plane(project))
@@ -369,39 +373,41 @@ class Users:
         self.tampered[(plane, ref.name)] = None
 
 
-def manifest(key: tuple[str, str], wanted: Wanted) -> JsonObject:
+def manifest(key: tuple[str, str], desired: DesiredWorkload) -> JsonObject:
     """Return the object. Its environment contains a canary: a value that must not occur on planes
     of other projects."""
     project, name = key
     env: list[JsonObject] = [{"name": "CANARY", "value": canary(project)}]
-    if wanted.data:
-        taken = data_checks.data_fields().items()
-        env += [{"name": name, "valueFrom": source} for name, source in taken]
-    container: JsonObject = {"name": "app", "image": wanted.image, "env": env}
-    asleep: JsonObject = {}
-    if wanted.sleep is not None:
+    if desired.data:
+        fields = data_checks.data_fields().items()
+        env += [{"name": name, "valueFrom": source} for name, source in fields]
+    container: JsonObject = {"name": "app", "image": desired.image, "env": env}
+    scale_to_zero: JsonObject = {}
+    if desired.sleep is not None:
         container["ports"] = [{"name": "http", "port": 80}]
-        idle_after = f"{wanted.sleep.idle_ms}ms"
-        asleep = {"scaleToZero": {"idleAfter": idle_after, "mode": wanted.sleep.mode}}
+        idle_after = f"{desired.sleep.idle_ms}ms"
+        scale_to_zero = {"scaleToZero": {"idleAfter": idle_after, "mode": desired.sleep.mode}}
     placement: JsonObject = {
         "name": "default",
-        "cityCodes": list(wanted.cities),
-        "scaleSettings": {"minReplicas": wanted.replicas},
+        "cityCodes": list(desired.cities),
+        "scaleSettings": {"minReplicas": desired.replicas},
     }
-    if wanted.rolled is not None:
+    if desired.rolled is not None:
         placement["scaleSettings"] |= {
-            "minReadySeconds": wanted.rolled.min_ready_s,
-            "maxUnavailable": wanted.rolled.max_unavailable,
+            "minReadySeconds": desired.rolled.min_ready_s,
+            "maxUnavailable": desired.rolled.max_unavailable,
         }
-    if fallback := [city for city in wanted.fallback if city not in wanted.cities]:
+    if fallback := [city for city in desired.fallback if city not in desired.cities]:
         placement["fallbackCityCodes"] = fallback
-        placement["fallbackAfterSeconds"] = wanted.fallback_after_s
+        placement["fallbackAfterSeconds"] = desired.fallback_after_s
     return {
         "apiVersion": WORKLOAD.api_version,
         "kind": WORKLOAD.kind,
         "metadata": {"name": name, "namespace": NAMESPACE_NAME},
         "spec": {
-            "template": {"spec": {"runtime": {"sandbox": {"containers": [container]}}, **asleep}},
+            "template": {
+                "spec": {"runtime": {"sandbox": {"containers": [container]}}, **scale_to_zero}
+            },
             "placements": [placement],
         },
     }
@@ -415,8 +421,8 @@ def canary(project: str) -> str:
     return f"canary-of-{project}"
 
 
-def _changed(
-    wanted: Wanted,
+def _with_change(
+    desired: DesiredWorkload,
     operation: ChangeImage
     | ScaleWorkload
     | MoveWorkload
@@ -424,22 +430,22 @@ def _changed(
     | ReferToData
     | LetSleep
     | RollCarefully,
-) -> Wanted:
+) -> DesiredWorkload:
     match operation:
         case RollCarefully():
-            return replace(wanted, rolled=operation)
+            return replace(desired, rolled=operation)
         case LetSleep(image=image):
-            return replace(wanted, image=image, sleep=operation)
+            return replace(desired, image=image, sleep=operation)
         case AllowFallback(cities=cities, after_s=after_s):
-            return replace(wanted, fallback=cities, fallback_after_s=after_s)
+            return replace(desired, fallback=cities, fallback_after_s=after_s)
         case ReferToData(image=image):
-            return replace(wanted, image=image, data=True)
+            return replace(desired, image=image, data=True)
         case ChangeImage(image=image):
-            return replace(wanted, image=image)
+            return replace(desired, image=image)
         case ScaleWorkload(replicas=replicas):
-            return replace(wanted, replicas=replicas)
+            return replace(desired, replicas=replicas)
         case MoveWorkload(cities=cities):
-            return replace(wanted, cities=cities)
+            return replace(desired, cities=cities)
         case _:
             assert_never(operation)
 
@@ -525,8 +531,8 @@ async def _drop_field(users: Users, operation: DropField) -> None:
 async def _revoke(users: Users, project: str) -> None:
     users.log(f"operator revokes project {project}")
     users.revoked[project] = None
-    for key in [key for key in users.wanted if key[0] == project]:
-        del users.wanted[key]
+    for key in [key for key in users.desired if key[0] == project]:
+        del users.desired[key]
     platform, ref = users.clients[PLATFORM], Ref("", project)
     await users.retry_until_done(lambda: platform.delete(PROJECT, ref))
     await wait_until_deleted(platform, PROJECT, ref)

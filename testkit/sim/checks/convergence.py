@@ -32,7 +32,7 @@ from datum_compute.api.meta.codec import JsonObject, canonical, encode, from_jso
 from datum_compute.api.planes import HUB, PLATFORM, cell_plane, execution_namespace, project_plane
 from datum_compute.planning.workload.revisions import REVISIONS_KEPT
 from datum_compute.store.journal import ObjectKey
-from testkit.sim.actors.users import NAMESPACE_NAME, Wanted
+from testkit.sim.actors.users import NAMESPACE_NAME, DesiredWorkload
 from testkit.sim.checks.expected_state import ExpectedState
 from testkit.sim.checks.fallback import cities_in_use, i16_shares_of_lost_cities_have_moved
 from testkit.sim.checks.prefixes import i6_unused_subnets_are_deleted
@@ -88,10 +88,10 @@ def _on_lost_cells(
         if row["spec"].get("cityCode", "").lower() in expected.lost and not is_terminating(row):
             yield f"deployment {key.name}", row
     for key, row in state.rows_of(plane, WORKLOAD.resource):
-        wanted = expected.wanted.get((plane.partition("/")[2], key.name))
-        if wanted is None or wanted.fallback:
+        desired = expected.desired.get((plane.partition("/")[2], key.name))
+        if desired is None or desired.fallback:
             continue  # i6_machines_are_as_desired checks that another city has its share
-        if all(city.lower() in expected.lost for city in wanted.cities):
+        if all(city.lower() in expected.lost for city in desired.cities):
             yield f"workload {key.name}", row
 
 
@@ -158,19 +158,19 @@ def find_missing(state: ClusterState, expected: ExpectedState) -> str:
 
 
 def i6_machines_are_as_desired(state: ClusterState, expected: ExpectedState) -> str:
-    """I6, I16: each cell runs exactly the machines that users want there."""
-    placed = {key: cities_in_use(state, expected, *key) for key in expected.wanted}
+    """I6, I16: each cell runs exactly the desired machines."""
+    placed = {key: cities_in_use(state, expected, *key) for key in expected.desired}
     if moving := next((cities for cities in placed.values() if isinstance(cities, str)), None):
         return moving
-    wanted = sorted(
-        (expected.cell_of(city), want.image)
-        for key, want in expected.wanted.items()
+    desired = sorted(
+        (expected.cell_of(city), workload.image)
+        for key, workload in expected.desired.items()
         for city in placed[key]
         if city.lower() not in expected.lost
-        for _ in range(want.replicas)
+        for _ in range(workload.replicas)
     )
     actual = sorted(_machines(state, expected))
-    return "" if actual == wanted else f"machines run {actual}, wanted {wanted}"
+    return "" if actual == desired else f"machines run {actual}, desired are {desired}"
 
 
 def _machines(state: ClusterState, expected: ExpectedState) -> Iterator[tuple[str, str]]:
@@ -198,24 +198,24 @@ def i6_workload_counts_are_current(state: ClusterState, expected: ExpectedState)
     for project in expected.projects:
         plane = project_plane(project)
         rows = {key.name: row for key, row in state.rows_of(plane, WORKLOAD.resource)}
-        names = sorted(name for owner, name in expected.wanted if owner == project)
+        names = sorted(name for owner, name in expected.desired if owner == project)
         if sorted(rows) != names:
-            return f"{plane} has the workloads {sorted(rows)}, wanted {names}"
+            return f"{plane} has the workloads {sorted(rows)}, desired are {names}"
         for name in names:
-            missing = _find_status_problem(rows[name], expected, expected.wanted[(project, name)])
+            missing = _find_status_problem(rows[name], expected, expected.desired[(project, name)])
             if missing:
                 return f"{plane} {name}: {missing}"
     return ""
 
 
-def _find_status_problem(row: JsonObject, expected: ExpectedState, wanted: Wanted) -> str:
+def _find_status_problem(row: JsonObject, expected: ExpectedState, desired: DesiredWorkload) -> str:
     if is_terminating(row):
         return "it is terminating"
-    if not expected.is_unaffected(wanted):
+    if not expected.is_unaffected(desired):
         return ""
     status = row.get("status", {})
     counts = [status.get(name, 0) for name in _COUNTS]
-    replicas = wanted.replicas * len(wanted.cities)
+    replicas = desired.replicas * len(desired.cities)
     if counts != [replicas] * len(_COUNTS):
         return f"it reports {counts}, and {replicas} replicas exist"
     if status.get("observedGeneration") != row["metadata"]["generation"]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from testkit.sim.actors.users import Wanted
+from testkit.sim.actors.users import DesiredWorkload
 from testkit.sim.scenario.scenario import PLENTY
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedState:
-    """What users want, on the cells that are not lost, within the quota of each project."""
+    """The desired workloads of users, the cells that are not lost, and the quota of each project.
 
-    wanted: Mapping[tuple[str, str], Wanted]
+    ``desired`` is by project and name.
+    """
+
+    desired: Mapping[tuple[str, str], DesiredWorkload]
     projects: tuple[str, ...]
     cells: tuple[str, ...]
     lost: frozenset[str]
@@ -34,8 +37,8 @@ class ExpectedState:
         return any(self.demand(project) > self.allowed for project in self.projects)
 
     def demand(self, project: str) -> int:
-        wanted = (desired for (owner, _), desired in self.wanted.items() if owner == project)
-        return sum(desired.replicas * len(desired.cities) for desired in wanted)
+        workloads = (w for (owner, _), w in self.desired.items() if owner == project)
+        return sum(w.replicas * len(w.cities) for w in workloads)
 
-    def is_unaffected(self, wanted: Wanted) -> bool:
-        return not any(city.lower() in self.lost for city in wanted.cities)
+    def is_unaffected(self, workload: DesiredWorkload) -> bool:
+        return not any(city.lower() in self.lost for city in workload.cities)

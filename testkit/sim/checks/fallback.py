@@ -27,13 +27,13 @@ def cities_in_use(
     state: ClusterState, expected: ExpectedState, project: str, name: str
 ) -> tuple[str, ...] | str:
     """Return the cities that the workload runs in, or the move that is in progress."""
-    wanted = expected.wanted[(project, name)]
-    if not wanted.fallback:
-        return wanted.cities
+    desired = expected.desired[(project, name)]
+    if not desired.fallback:
+        return desired.cities
     rows = list(_deployments(state, project_plane(project), name))
     live = [row for row in rows if not is_terminating(row)]
     found: list[str] = []
-    for city in wanted.cities:
+    for city in desired.cities:
         moved = _moved_to(live, city)
         own = any(_city(row) == city for row in rows)
         own = own and city.lower() not in expected.lost  # the return to a lost city never completes
@@ -45,14 +45,14 @@ def cities_in_use(
 
 def i16_shares_of_lost_cities_have_moved(state: ClusterState, expected: ExpectedState) -> str:
     """I16: every lost city with a usable fallback city has moved there, even if quota is scarce."""
-    for (project, name), wanted in expected.wanted.items() if expected.lost else ():
+    for (project, name), desired in expected.desired.items() if expected.lost else ():
         rows = _deployments(state, project_plane(project), name)
         live = [row for row in rows if not is_terminating(row)]
         found: list[str] = []
-        for city in wanted.cities:
+        for city in desired.cities:
             moved = _moved_to(live, city)
             is_lost = city.lower() in expected.lost and not moved
-            if is_lost and _could_move(expected, wanted.fallback, found):
+            if is_lost and _could_move(expected, desired.fallback, found):
                 return f"{project} {name}: {city} is lost, and no fallback city serves it"
             found += moved or [city]
     return ""

@@ -170,18 +170,18 @@ def is_quota_scarce(state: ClusterState, expected: ExpectedState) -> bool:
 
 
 def i2_grants_are_used_up(state: ClusterState, expected: ExpectedState) -> str:
-    """I2, I6: each project runs as many machines as users want, or as its grant allows."""
+    """I2, I6: each project runs the desired number of machines, or as many as its grant allows."""
     running = _running(state, expected)
     for project in expected.projects:
-        wanted = min(
+        desired = min(
             expected.demand(project), expected.allowed - _count_claims_of_operators(state, project)
         )
         found = running[project]
         if found > expected.allowed:
             return f"I2: {project} runs {found} machines, {expected.allowed} are allowed"
         # Quota of a lost cell stays granted.
-        if not expected.lost and found != wanted:
-            return f"{project} runs {found} machines, {wanted} are desired and allowed"
+        if not expected.lost and found != desired:
+            return f"{project} runs {found} machines, {desired} are desired and allowed"
     return ""
 
 
@@ -267,7 +267,7 @@ def i6_workloads_count_what_runs(state: ClusterState, expected: ExpectedState) -
     for project in expected.projects:
         rows = dict(state.rows_of(project_plane(project), WORKLOAD.resource))
         if sorted(key.name for key in rows) != sorted(
-            n for p, n in expected.wanted if p == project
+            n for p, n in expected.desired if p == project
         ):
             return f"{project} has the workloads {sorted(key.name for key in rows)}"
         ready = sum((row.get("status") or {}).get("readyReplicas", 0) for row in rows.values())

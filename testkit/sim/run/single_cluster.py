@@ -45,7 +45,7 @@ from datum_compute.store.journal import Change, Entry, ObjectKey
 from datum_compute.telemetry.broken_pipe import exit_on_broken_pipe
 from hack.account_rules import single_cluster_rules
 from testkit.sim.actors.fault_injector import SimulatedFaultInjector
-from testkit.sim.actors.users import Users, Wanted, manifest
+from testkit.sim.actors.users import DesiredWorkload, Users, manifest
 from testkit.sim.checks.invariants import InvariantBroken, Observer, exclusion_checked
 from testkit.sim.checks.state import ClusterState
 from testkit.sim.disk import Disk
@@ -129,7 +129,7 @@ class SingleClusterWorld:
         await self._until(lambda: "" if acting.done() and leaving.done() else "people insist")
         for task in (acting, leaving, *([raging] if raging.done() else ())):
             await task
-        await self._until(lambda: self._find_missing(self.users.wanted))
+        await self._until(lambda: self._find_missing(self.users.desired))
         await self._check_quiet()
         await self.users.delete_everything()
         await self._until(lambda: self._find_missing({}) or self._find_leftovers())
@@ -160,7 +160,9 @@ class SingleClusterWorld:
     async def _short_life(self, random: Random) -> None:
         """Create a namespace with a workload, and delete the namespace at a random time."""
         user, name = self.client(PLATFORM), SHORT_LIVED
-        body = manifest((PROJECT, "brief"), Wanted("brief:1", random.randint(1, 3), ("DFW",)))
+        body = manifest(
+            (PROJECT, "brief"), DesiredWorkload("brief:1", random.randint(1, 3), ("DFW",))
+        )
         body["metadata"]["namespace"] = name
         await asyncio.sleep(random.uniform(0, 5))
         namespace = Namespace(metadata=ObjectMeta(name=name))
@@ -194,16 +196,16 @@ class SingleClusterWorld:
 
     # --- checks after the calm
 
-    def _find_missing(self, wanted: dict[tuple[str, str], Wanted]) -> str:
-        """Check that as many machines run as users want and quota allows, each with a desired
+    def _find_missing(self, desired: dict[tuple[str, str], DesiredWorkload]) -> str:
+        """Check that as many machines run as are desired and quota allows, each with a desired
         image, and that status counts match."""
         machines = Counter(self._image(machine_id) for machine_id in self.provider.alive())
-        asked = {want.image: 0 for want in wanted.values()}
-        for want in wanted.values():
-            asked[want.image] += want.replicas
-        total, most = machines.total(), sum(asked.values())
-        if total != min(most, ALLOWED) or any(machines[i] > asked.get(i, 0) for i in machines):
-            return f"machines of {dict(machines)} run, {asked} are wanted, {ALLOWED} allowed"
+        replicas = {workload.image: 0 for workload in desired.values()}
+        for workload in desired.values():
+            replicas[workload.image] += workload.replicas
+        total, most = machines.total(), sum(replicas.values())
+        if total != min(most, ALLOWED) or any(machines[i] > replicas.get(i, 0) for i in machines):
+            return f"machines of {dict(machines)} run, {replicas} are desired, {ALLOWED} allowed"
         ready = 0
         for _, row in self.state.rows_of(f"project/{PROJECT}", WORKLOAD.resource):
             ready += (row.get("status") or {}).get("readyReplicas", 0)

@@ -403,8 +403,8 @@ class World:
             self.sometimes["host lost"] = len(lost)
         left = tuple(name for name in layout.projects if name not in self.users.revoked)
         there = (*left, *self.users.new_projects)
-        wanted, serving = self.users.wanted, self.users.serving
-        return ExpectedState(wanted, there, layout.all_cells, lost, layout.instances, serving)
+        desired, serving = self.users.desired, self.users.serving
+        return ExpectedState(desired, there, layout.all_cells, lost, layout.instances, serving)
 
     # --- exits and crashes of hosts
 
