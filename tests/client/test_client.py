@@ -13,22 +13,30 @@ from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.client.client import Client
 from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.server.encoding.responses import error_response
-from tests.client.recorded import Recorded, answer, event, listed, namespace, status, stream
+from tests.client.replay_transport import (
+    ReplayTransport,
+    event,
+    json_response,
+    list_response,
+    namespace,
+    status,
+    stream,
+)
 
 A = Ref("", "a")
 
 
 async def test_a_list_is_read_page_by_page_at_the_version_of_the_first() -> None:
-    transport = Recorded(
-        listed(5, namespace("a", 1), **{"continue": "t1"}),
-        listed(5, namespace("b", 2), **{"continue": "t2"}),
-        listed(5, namespace("c", 3)),
+    transport = ReplayTransport(
+        list_response(5, namespace("a", 1), **{"continue": "t1"}),
+        list_response(5, namespace("b", 2), **{"continue": "t2"}),
+        list_response(5, namespace("c", 3)),
     )
     found = await transport.client().list(NAMESPACE, labels={"x": "1", "b": "2"}, page_size=1)
     assert [item.metadata.name for item in found.items] == ["a", "b", "c"]
     assert found.version == "5"
     selector = {"labelSelector": "b=2,x=1", "limit": "1"}
-    assert [r.query for r in transport.asked] == [
+    assert [r.query for r in transport.requests] == [
         selector,
         {**selector, "continue": "t1"},
         {**selector, "continue": "t2"},
@@ -36,34 +44,38 @@ async def test_a_list_is_read_page_by_page_at_the_version_of_the_first() -> None
 
 
 async def test_all_pages_are_read_if_the_server_limits_the_page_size() -> None:
-    transport = Recorded(listed(5, namespace("a", 1), **{"continue": "t"}), listed(5))
+    transport = ReplayTransport(
+        list_response(5, namespace("a", 1), **{"continue": "t"}), list_response(5)
+    )
     assert len((await transport.client().list_plain(NAMESPACE)).items) == 1
-    assert len(transport.asked) == 2
+    assert len(transport.requests) == 2
 
 
 async def test_a_list_whose_pages_expire_twice_is_read_without_a_page_size() -> None:
-    first = listed(5, namespace("a", 1), **{"continue": "t"})
+    first = list_response(5, namespace("a", 1), **{"continue": "t"})
     expired = status(410, "Expired")
-    transport = Recorded(first, expired, first, expired, listed(9, namespace("b", 8)))
+    transport = ReplayTransport(first, expired, first, expired, list_response(9, namespace("b", 8)))
     found = await transport.client().list(NAMESPACE, page_size=1)
     assert [item.metadata.name for item in found.items] == ["b"]
     assert found.version == "9"
-    assert "limit" not in transport.asked[-1].query
+    assert "limit" not in transport.requests[-1].query
 
 
 async def test_null_items_are_an_empty_list() -> None:
-    transport = Recorded(answer({"items": None, "metadata": {"resourceVersion": "5"}}))
+    transport = ReplayTransport(
+        json_response({"items": None, "metadata": {"resourceVersion": "5"}})
+    )
     assert (await transport.client().list(NAMESPACE)).items == []
 
 
 async def test_apply_sends_the_object_and_its_field_manager() -> None:
-    transport = Recorded(answer(namespace("a", 5)), answer(namespace("a", 6)))
+    transport = ReplayTransport(json_response(namespace("a", 5)), json_response(namespace("a", 6)))
     wanted = Namespace(metadata=ObjectMeta(name="a", labels={"x": "1"}))
     client = transport.client()
     applied = await client.apply(NAMESPACE, wanted, manager="tests")
     assert applied.metadata.resource_version == "5"
     await client.apply(NAMESPACE, wanted, manager="tests", force=True, dry_run=True)
-    first, second = transport.asked
+    first, second = transport.requests
     assert (first.method, first.path) == ("PATCH", "/planes/hub/api/v1/namespaces/a")
     assert first.headers["content-type"] == "application/apply-patch+yaml"
     assert first.query == {"fieldManager": "tests"}
@@ -74,7 +86,7 @@ async def test_apply_sends_the_object_and_its_field_manager() -> None:
 
 
 async def test_the_conflict_of_an_apply_contains_the_paths_of_the_fields() -> None:
-    refused = answer(
+    refused = json_response(
         {
             "code": 409,
             "reason": "Conflict",
@@ -83,26 +95,27 @@ async def test_the_conflict_of_an_apply_contains_the_paths_of_the_fields() -> No
         },
         409,
     )
+    client = ReplayTransport(refused).client()
     with pytest.raises(Conflict) as caught:
-        await Recorded(refused).client().apply_plain(NAMESPACE, namespace("a", 1), manager="t")
+        await client.apply_plain(NAMESPACE, namespace("a", 1), manager="t")
     assert [cause.field for cause in caught.value.causes] == [".spec.x"]
 
 
 async def test_a_list_is_sent_as_json_patch_and_an_object_as_merge_patch() -> None:
-    transport = Recorded(answer(namespace("a", 5)), answer(namespace("a", 6)))
+    transport = ReplayTransport(json_response(namespace("a", 5)), json_response(namespace("a", 6)))
     client = transport.client()
     await client.patch(NAMESPACE, A, [{"op": "remove", "path": "/metadata/labels/x"}])
     await client.patch_plain(NAMESPACE, A, {"metadata": {"labels": None}})
-    assert [r.headers["content-type"] for r in transport.asked] == [
+    assert [r.headers["content-type"] for r in transport.requests] == [
         "application/json-patch+json",
         "application/merge-patch+json",
     ]
 
 
 async def test_a_status_patch_contains_the_observed_version() -> None:
-    transport = Recorded(answer(namespace("a", 5)))
+    transport = ReplayTransport(json_response(namespace("a", 5)))
     await transport.client().patch_status(NAMESPACE, A, {"phase": "Active"}, version="4")
-    (request,) = transport.asked
+    (request,) = transport.requests
     assert request.path.endswith("/namespaces/a/status")
     assert decode(request.body) == {
         "metadata": {"resourceVersion": "4"},
@@ -111,18 +124,18 @@ async def test_a_status_patch_contains_the_observed_version() -> None:
 
 
 async def test_an_update_contains_the_observed_version() -> None:
-    transport = Recorded(answer(namespace("a", 5)), answer(namespace("a", 6)))
+    transport = ReplayTransport(json_response(namespace("a", 5)), json_response(namespace("a", 6)))
     client = transport.client()
     read = await client.get(NAMESPACE, A)
     assert (await client.update(NAMESPACE, read)).metadata.resource_version == "6"
-    assert transport.asked[1].method == "PUT"
-    assert decode(transport.asked[1].body)["metadata"]["resourceVersion"] == "5"
+    assert transport.requests[1].method == "PUT"
+    assert decode(transport.requests[1].body)["metadata"]["resourceVersion"] == "5"
 
 
 async def test_a_delete_can_require_the_uid_of_the_object() -> None:
-    transport = Recorded(answer({}))
+    transport = ReplayTransport(json_response({}))
     await transport.client().delete(NAMESPACE, A, uid="u", version="4")
-    assert decode(transport.asked[0].body) == {
+    assert decode(transport.requests[0].body) == {
         "propagationPolicy": "Background",
         "preconditions": {"uid": "u", "resourceVersion": "4"},
     }
@@ -130,7 +143,7 @@ async def test_a_delete_can_require_the_uid_of_the_object() -> None:
 
 async def test_a_plain_watch_keeps_unknown_fields() -> None:
     added = event("ADDED", {**namespace("a", 7), "unknown": 1})
-    transport = Recorded(stream(added, lives_s=0))
+    transport = ReplayTransport(stream(added, lives_s=0))
     events = [e async for e in transport.client().watch_plain(NAMESPACE, "5")]
     assert [(e.type, e.version, e.object) for e in events] == [
         ("ADDED", "7", {**namespace("a", 7), "unknown": 1})
@@ -140,24 +153,24 @@ async def test_a_plain_watch_keeps_unknown_fields() -> None:
 async def test_a_watch_raises_the_error_of_an_error_event() -> None:
     gone = event("ERROR", {"kind": "Status", "code": 410, "reason": "Gone", "message": "old"})
     with pytest.raises(Expired, match="old"):
-        await anext(Recorded(stream(gone)).client().watch(NAMESPACE, "5"))
+        await anext(ReplayTransport(stream(gone)).client().watch(NAMESPACE, "5"))
 
 
 async def test_a_watch_response_without_a_stream_is_an_error() -> None:
     with pytest.raises(InternalError, match="instead of a stream"):
-        await anext(Recorded(listed(5)).client().watch(NAMESPACE, "5"))
+        await anext(ReplayTransport(list_response(5)).client().watch(NAMESPACE, "5"))
 
 
 async def test_an_invalid_response_is_an_internal_error() -> None:
     with pytest.raises(InternalError, match="cannot be read"):
-        await Recorded(answer([1])).client().get(NAMESPACE, A)
+        await ReplayTransport(json_response([1])).client().get(NAMESPACE, A)
 
 
 async def test_a_name_with_a_slash_does_not_change_the_path() -> None:
-    transport = Recorded(status(404, "NotFound"))
+    transport = ReplayTransport(status(404, "NotFound"))
     with pytest.raises(NotFound):
         await transport.client().get(NAMESPACE, Ref("", "../secrets?x=1"))
-    assert transport.asked[0].path == "/planes/hub/api/v1/namespaces/..%2Fsecrets%3Fx%3D1"
+    assert transport.requests[0].path == "/planes/hub/api/v1/namespaces/..%2Fsecrets%3Fx%3D1"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from datum_compute.client.transport.interface import is_watch
 from datum_compute.runtime.cache import NotSynced
 from datum_compute.runtime.cached_client import DELETED_UID_KEPT_S, WATCH_CATCH_UP_S, CachedClient
 from testkit.sim.loop import VirtualLoop, run_virtual
-from tests.client.recorded import Recorded, listed, namespace, status, stream
+from tests.client.replay_transport import ReplayTransport, list_response, namespace, status, stream
 from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 
 A = Ref("", "a")
@@ -103,11 +103,11 @@ def test_reads_wait_until_a_deleted_object_has_left_the_cache() -> None:
 def test_a_delete_that_the_watch_never_reports_is_awaited_for_a_limited_time() -> None:
     async def main(loop: VirtualLoop) -> tuple[bool, bool]:
         responses = (
-            listed(5, namespace("a", 3, uid="u")),
+            list_response(5, namespace("a", 3, uid="u")),
             stream(then="is silent"),
             status(404, "NotFound"),
         )
-        cached = CachedClient(HUB, Recorded(*responses).client(), Random(1))
+        cached = CachedClient(HUB, ReplayTransport(*responses).client(), Random(1))
         informer = cached.declare(NAMESPACE)
         loop.create_task(informer.run())
         await informer.first_sync.wait()
@@ -270,10 +270,10 @@ def test_an_uncached_read_returns_what_the_cache_does_not_contain() -> None:
 
 def test_writes_of_an_earlier_epoch_are_not_awaited() -> None:
     async def main(loop: VirtualLoop) -> tuple[bool, bool]:
-        older = [listed(7) for _ in range(4)]
-        responses = (listed(50), stream(lives_s=5), status(410, "Expired"), *older)
+        older = [list_response(7) for _ in range(4)]
+        responses = (list_response(50), stream(lives_s=5), status(410, "Expired"), *older)
         cached = CachedClient(
-            HUB, Recorded(*responses, stream(then="is silent")).client(), Random(1)
+            HUB, ReplayTransport(*responses, stream(then="is silent")).client(), Random(1)
         )
         informer = cached.declare(NAMESPACE)
         loop.create_task(informer.run())
@@ -295,7 +295,9 @@ def test_a_write_to_a_plane_that_was_replaced_is_not_awaited(
     async def main(loop: VirtualLoop) -> tuple[bool, bool]:
         silent = stream(then="is silent")
         cached = CachedClient(
-            HUB, Recorded(listed(33), silent, listed(33), silent).client(), Random(1)
+            HUB,
+            ReplayTransport(list_response(33), silent, list_response(33), silent).client(),
+            Random(1),
         )
         informer = cached.declare(NAMESPACE)
         loop.create_task(informer.run())
@@ -314,7 +316,7 @@ def test_a_write_to_a_plane_that_was_replaced_is_not_awaited(
 
 def test_reading_a_kind_that_is_not_served_raises() -> None:
     async def main(loop: VirtualLoop) -> tuple[bool, bool]:
-        cached = CachedClient(HUB, Recorded(status(404, "NotFound")).client(), Random(1))
+        cached = CachedClient(HUB, ReplayTransport(status(404, "NotFound")).client(), Random(1))
         informer = cached.declare(NAMESPACE)
         loop.create_task(informer.run())
         await informer.answered.wait()

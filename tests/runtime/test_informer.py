@@ -21,7 +21,16 @@ from datum_compute.client.watch import IDLE_TIMEOUT_S, NOT_SERVED_S, OLDER_LISTS
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.informer import PAGE_SIZE, Informer, ObjectChange
 from testkit.sim.loop import VirtualLoop, run_virtual
-from tests.client.recorded import Answer, Recorded, event, listed, lost, namespace, status, stream
+from tests.client.replay_transport import (
+    ReplayTransport,
+    ResponseOrError,
+    event,
+    list_response,
+    namespace,
+    status,
+    stream,
+    unreachable,
+)
 from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 
 
@@ -183,8 +192,8 @@ def test_notify_waiters_wakes_a_waiter_without_an_event() -> None:
 class RecordedInformer:
     """An informer on recorded responses, with the changes that it reports."""
 
-    def __init__(self, *answers: Answer) -> None:
-        self.transport = Recorded(*answers)
+    def __init__(self, *answers: ResponseOrError) -> None:
+        self.transport = ReplayTransport(*answers)
         self.informer = Informer(self.transport.client(), NAMESPACE, Random(1))
         self.changes: list[str] = []
         self.informer.subscribe(self._record)
@@ -207,8 +216,8 @@ EXPIRED = status(410, "Expired")
 
 
 def test_a_new_list_reports_deleted_changed_and_new_objects() -> None:
-    first = listed(5, namespace("a", 1), namespace("b", 2), namespace("c", 3))
-    second = listed(9, namespace("b", 2), namespace("c", 8), namespace("d", 9))
+    first = list_response(5, namespace("a", 1), namespace("b", 2), namespace("c", 3))
+    second = list_response(9, namespace("b", 2), namespace("c", 8), namespace("d", 9))
     recorded = RecordedInformer(first, EXPIRED, second, stream(then="is silent"))
     assert recorded.after(10) == ["+a", "+b", "+c", "-a", "~c", "+d"]
 
@@ -219,15 +228,15 @@ def test_a_plane_that_always_responds_expired_is_listed_with_backoff(
 ) -> None:
     gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
     expired = stream(event("ERROR", gone)) if as_event else EXPIRED
-    storm = [answer for version in range(5, 400) for answer in (listed(version), expired)]
+    storm = [answer for version in range(5, 400) for answer in (list_response(version), expired)]
     recorded = RecordedInformer(*storm)
     recorded.after(60)
-    assert 4 < len(recorded.transport.asked) < 60
+    assert 4 < len(recorded.transport.requests) < 60
 
 
 def test_another_uid_under_the_same_name_is_a_deletion_and_a_creation() -> None:
-    first = listed(5, namespace("a", 1, uid="one"), namespace("b", 2, uid="two"))
-    second = listed(9, namespace("a", 8, uid="three"), namespace("b", 2, uid="two"))
+    first = list_response(5, namespace("a", 1, uid="one"), namespace("b", 2, uid="two"))
+    second = list_response(9, namespace("a", 8, uid="three"), namespace("b", 2, uid="two"))
     again = event("MODIFIED", namespace("b", 10, uid="four"))
     recorded = RecordedInformer(first, EXPIRED, second, stream(again, then="is silent"))
     assert recorded.after(10) == ["+a:one", "+b:two", "-a:one", "+a:three", "-b:two", "+b:four"]
@@ -236,26 +245,29 @@ def test_another_uid_under_the_same_name_is_a_deletion_and_a_creation() -> None:
 def test_replayed_events_are_dropped() -> None:
     events = [event("DELETED", namespace("a", 7)), event("ADDED", namespace("a", 5))]
     recorded = RecordedInformer(
-        listed(5, namespace("a", 5)), stream(*events), listed(8), stream(then="is silent")
+        list_response(5, namespace("a", 5)),
+        stream(*events),
+        list_response(8),
+        stream(then="is silent"),
     )
     assert recorded.after(10) == ["+a", "-a"]
 
 
-@pytest.mark.parametrize("failure", [lost(), status(500), status(410, "Expired")])
-def test_a_list_that_fails_between_two_pages_replaces_nothing(failure: Answer) -> None:
-    half = listed(9, namespace("a", 1), **{"continue": "more"})
+@pytest.mark.parametrize("failure", [unreachable(), status(500), status(410, "Expired")])
+def test_a_list_that_fails_between_two_pages_replaces_nothing(failure: ResponseOrError) -> None:
+    half = list_response(9, namespace("a", 1), **{"continue": "more"})
     recorded = RecordedInformer(
-        listed(5, namespace("a", 1), namespace("b", 2)), EXPIRED, half, failure
+        list_response(5, namespace("a", 1), namespace("b", 2)), EXPIRED, half, failure
     )
     assert recorded.after(60) == ["+a", "+b"]
-    assert [r.query.get("limit") for r in recorded.transport.asked][:1] == [str(PAGE_SIZE)]
+    assert [r.query.get("limit") for r in recorded.transport.requests][:1] == [str(PAGE_SIZE)]
 
 
 def test_the_state_of_a_restored_plane_replaces_the_cache() -> None:
-    older = [listed(7, namespace("old", 6)) for _ in range(OLDER_LISTS + 1)]
+    older = [list_response(7, namespace("old", 6)) for _ in range(OLDER_LISTS + 1)]
     later = event("ADDED", namespace("new", 8))
     recorded = RecordedInformer(
-        listed(50, namespace("young", 49)), EXPIRED, *older, stream(later, then="is silent")
+        list_response(50, namespace("young", 49)), EXPIRED, *older, stream(later, then="is silent")
     )
     assert recorded.after(20) == ["+young", "-young", "+old", "+new"]
     assert (recorded.informer.version, recorded.informer.epoch) == (8, 2)
@@ -278,11 +290,11 @@ def test_an_object_that_cannot_be_decoded_stops_neither_list_nor_watch(
         ),
     ]
     recorded = RecordedInformer(
-        listed(7, namespace("a", 3), UNREADABLE), stream(*events, then="is silent")
+        list_response(7, namespace("a", 3), UNREADABLE), stream(*events, then="is silent")
     )
     assert recorded.after(10) == ["+a", "+b", "+unreadable"]
     assert names(recorded.informer) == ["a", "b", "unreadable"]
-    assert len(recorded.transport.asked) == 2, "no further list"
+    assert len(recorded.transport.requests) == 2, "no further list"
     assert "unreadable cannot be decoded" in caplog.text
 
 
@@ -291,14 +303,18 @@ def test_an_object_that_becomes_unreadable_is_reported_as_deleted() -> None:
     changed = {**UNREADABLE, "metadata": {"name": "a", "resourceVersion": "8"}}
     gone = {**UNREADABLE, "metadata": {"name": "a", "resourceVersion": "9"}}
     events = [event("MODIFIED", changed), event("DELETED", gone)]
-    recorded = RecordedInformer(listed(7, namespace("a", 3)), stream(*events, then="is silent"))
+    recorded = RecordedInformer(
+        list_response(7, namespace("a", 3)), stream(*events, then="is silent")
+    )
     assert recorded.after(10) == ["+a", "-a"]
     assert names(recorded.informer) == []
 
 
 def test_a_kind_that_is_not_served_counts_as_answered_and_syncs_when_it_is_served() -> None:
     missing = [status(404, "NotFound") for _ in range(3)]
-    recorded = RecordedInformer(*missing, listed(5, namespace("a", 1)), stream(then="is silent"))
+    recorded = RecordedInformer(
+        *missing, list_response(5, namespace("a", 1)), stream(then="is silent")
+    )
 
     async def main(loop: VirtualLoop) -> tuple[bool, bool, bool]:
         informer = recorded.informer
@@ -309,7 +325,7 @@ def test_a_kind_that_is_not_served_counts_as_answered_and_syncs_when_it_is_serve
         return (*before, informer.is_synced)
 
     assert run_virtual(Random(1), main) == (False, False, True)
-    waits = [after - before for before, after in pairwise(recorded.transport.asked_at_s[:4])]
+    waits = [after - before for before, after in pairwise(recorded.transport.sent_at_s[:4])]
     assert all(NOT_SERVED_S <= wait <= 2 * NOT_SERVED_S for wait in waits)
 
 
@@ -337,7 +353,7 @@ def test_age_is_the_time_since_the_last_event_or_bookmark() -> None:
 def test_managed_fields_are_not_cached() -> None:
     noise = {"manager": "other", "fieldsV1": {"f:metadata": {}}}
     recorded = RecordedInformer(
-        listed(5, namespace("a", 1, managedFields=[noise])),
+        list_response(5, namespace("a", 1, managedFields=[noise])),
         stream(event("ADDED", namespace("b", 6, managedFields=[noise])), then="is silent"),
     )
     assert recorded.after(5) == ["+a", "+b"]

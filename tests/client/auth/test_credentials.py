@@ -33,7 +33,7 @@ from datum_compute.client.connect import open_transport
 from datum_compute.client.transport.http1 import Http1Transport
 from datum_compute.client.transport.tls import Certificate
 from tests.client.authority import Authority, new_authority
-from tests.client.recorded import in_virtual_time
+from tests.client.replay_transport import in_virtual_time
 from tests.client.serving import server_tls, serving
 from tests.stream_servers import serve_tcp
 
@@ -435,12 +435,12 @@ class ConnectProxy:
 
     def __init__(self, response: bytes = b"HTTP/1.1 200 OK\r\n\r\n") -> None:
         self.response = response
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self._pipes: list[asyncio.Task[None]] = []
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        self.asked.append(head)
+        self.requests.append(head)
         writer.write(self.response)
         if b" 200 " not in self.response:
             return
@@ -472,7 +472,7 @@ async def test_a_proxy_receives_connect_without_the_token(authority: Authority) 
         request = Request("GET", "/a", headers={"authorization": "Bearer t"})
         async with open_transport(connection, FakeEnvironment().auth) as transport:
             assert (await transport.send(request)).status == 200
-    (head,) = proxy.asked
+    (head,) = proxy.requests
     assert head.startswith(f"CONNECT {server.removeprefix('https://')} HTTP/1.1")
     assert "proxy-authorization: Basic " in head
     assert "Bearer" not in head

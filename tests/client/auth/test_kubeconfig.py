@@ -21,7 +21,7 @@ from datum_compute.client.auth.kubeconfig import (
     load_kubeconfig,
 )
 from datum_compute.client.transport.tls import Certificate
-from tests.client.recorded import Recorded, answer
+from tests.client.replay_transport import ReplayTransport, json_response
 
 AUTHORITY = {"certificate-authority-data": "YQ=="}
 V1 = {
@@ -251,10 +251,10 @@ def test_a_token_overrides_a_plugin_as_in_kubectl(tmp_path: Path) -> None:
 
 async def test_a_client_sends_no_token_if_the_transport_renews_it(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("t")
-    transport = Recorded(answer({"metadata": {"name": "default"}}))
+    transport = ReplayTransport(json_response({"metadata": {"name": "default"}}))
     client = build_client(connect(tmp_path, config(user={"tokenFile": "token"})), transport)
     await client.get(NAMESPACE, Ref("", "default"))
-    assert "authorization" not in transport.asked[0].headers
+    assert "authorization" not in transport.requests[0].headers
 
 
 def test_the_error_without_any_file_names_the_expected_paths(tmp_path: Path) -> None:
@@ -264,15 +264,15 @@ def test_the_error_without_any_file_names_the_expected_paths(tmp_path: Path) -> 
 
 
 async def test_requests_have_the_prefix_and_the_token(tmp_path: Path) -> None:
-    asked: list[Request] = []
+    requests: list[Request] = []
 
     class Recorder:
         async def send(self, request: Request) -> Response:
-            asked.append(request)
+            requests.append(request)
             return Response(200, b'{"metadata": {"name": "default"}}')
 
     client = build_client(connect(tmp_path, config()), Recorder())
     assert (await client.get(NAMESPACE, Ref("", "default"))).metadata.name == "default"
-    (request,) = asked
+    (request,) = requests
     assert request.path == "/planes/hub/api/v1/namespaces/default"
     assert request.headers["authorization"] == "Bearer s3cret"

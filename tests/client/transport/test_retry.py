@@ -12,9 +12,16 @@ from datum_compute.api.errors import Unreachable
 from datum_compute.api.http import APPLY_PATCH, JSON, JSON_PATCH, MERGE_PATCH, Request, Response
 from datum_compute.api.meta.codec import decode, encode
 from datum_compute.client.transport.retry import Retries, RetryingTransport
-from tests.client.recorded import Answer, Recorded, answer, in_virtual_time, lost, status
+from tests.client.replay_transport import (
+    ReplayTransport,
+    ResponseOrError,
+    in_virtual_time,
+    json_response,
+    status,
+    unreachable,
+)
 
-DONE = answer({"done": True})
+DONE = json_response({"done": True})
 GET = Request("GET", "/a")
 NAMED = {"metadata": {"name": "a"}}
 GENERATED = {"metadata": {"generateName": "a-"}}
@@ -25,7 +32,7 @@ def write(method: str, body: Any, content_type: str = JSON) -> Request:
     return Request(method, "/a", {}, {"content-type": content_type}, encode(body))
 
 
-def send_with_retries(transport: Recorded, request: Request, **bounds: Any) -> Response:
+def send_with_retries(transport: ReplayTransport, request: Request, **bounds: Any) -> Response:
     async def test() -> Response:
         retrying = RetryingTransport(transport, Random(1), Retries(**bounds))
         return await retrying.send(request)
@@ -33,16 +40,16 @@ def send_with_retries(transport: Recorded, request: Request, **bounds: Any) -> R
     return in_virtual_time(test)
 
 
-def count_attempts(failure: Answer, request: Request) -> int:
-    transport = Recorded(failure, DONE)
+def count_attempts(failure: ResponseOrError, request: Request) -> int:
+    transport = ReplayTransport(failure, DONE)
     try:
         send_with_retries(transport, request)
     except Unreachable:
-        assert len(transport.asked) == 1
-    return len(transport.asked)
+        assert len(transport.requests) == 1
+    return len(transport.requests)
 
 
-@pytest.mark.parametrize("failure", [lost(), status(502), status(503), status(504)])
+@pytest.mark.parametrize("failure", [unreachable(), status(502), status(503), status(504)])
 @pytest.mark.parametrize(
     "request_",
     [
@@ -56,11 +63,11 @@ def count_attempts(failure: Answer, request: Request) -> int:
     ],
     ids=lambda r: f"{r.method} {r.headers.get('content-type', '')}",
 )
-def test_idempotent_requests_are_retried(failure: Answer, request_: Request) -> None:
+def test_idempotent_requests_are_retried(failure: ResponseOrError, request_: Request) -> None:
     assert count_attempts(failure, request_) == 2
 
 
-@pytest.mark.parametrize("failure", [lost(), status(502), status(503), status(504)])
+@pytest.mark.parametrize("failure", [unreachable(), status(502), status(503), status(504)])
 @pytest.mark.parametrize(
     "request_",
     [
@@ -72,7 +79,7 @@ def test_idempotent_requests_are_retried(failure: Answer, request_: Request) -> 
     ids=["generateName", "nameless", "not json", "unbound JSON patch"],
 )
 def test_requests_that_are_not_idempotent_are_not_retried(
-    failure: Answer, request_: Request
+    failure: ResponseOrError, request_: Request
 ) -> None:
     assert count_attempts(failure, request_) == 1
 
@@ -87,43 +94,43 @@ def test_every_request_is_retried_after_code_429() -> None:
 
 
 def test_the_delay_is_retry_after_plus_jitter() -> None:
-    transport = Recorded(status(429, retry_after="7"), status(503, retry_after="2"), DONE)
+    transport = ReplayTransport(status(429, retry_after="7"), status(503, retry_after="2"), DONE)
     assert send_with_retries(transport, GET) == DONE
-    first, second, third = transport.asked_at_s
+    first, second, third = transport.sent_at_s
     assert 7 < second - first < 7.5
     assert 2 < third - second < 3
 
 
 def test_a_long_retry_after_is_not_awaited() -> None:
-    transport = Recorded(status(429, retry_after="600"), DONE)
+    transport = ReplayTransport(status(429, retry_after="600"), DONE)
     assert send_with_retries(transport, GET).status == 429
-    assert len(transport.asked) == 1
+    assert len(transport.requests) == 1
 
 
 @pytest.mark.parametrize("retry_after", ["Wed, 21 Oct 2015 07:28:00 GMT", "-1", "\u00b2", ""])
 def test_an_invalid_retry_after_is_ignored(retry_after: str) -> None:
-    transport = Recorded(status(429, retry_after=retry_after), DONE)
+    transport = ReplayTransport(status(429, retry_after=retry_after), DONE)
     assert send_with_retries(transport, GET) == DONE
 
 
 def test_attempts_are_limited_and_the_last_result_is_returned() -> None:
-    transport = Recorded(*(status(503) for _ in range(9)))
+    transport = ReplayTransport(*(status(503) for _ in range(9)))
     assert send_with_retries(transport, GET, attempts=3).status == 503
-    assert len(transport.asked) == 3
-    silent = Recorded(*(lost(f"number {n}") for n in range(9)))
+    assert len(transport.requests) == 3
+    silent = ReplayTransport(*(unreachable(f"number {n}") for n in range(9)))
     with pytest.raises(Unreachable, match="number 2"):
         send_with_retries(silent, GET, attempts=3)
 
 
 def test_delays_grow_and_differ_between_clients() -> None:
     def delays(seed: int) -> list[float]:
-        transport = Recorded(*(status(503) for _ in range(5)))
+        transport = ReplayTransport(*(status(503) for _ in range(5)))
 
         async def test() -> None:
             await RetryingTransport(transport, Random(seed)).send(GET)
 
         in_virtual_time(test)
-        moments = transport.asked_at_s
+        moments = transport.sent_at_s
         return [later - earlier for earlier, later in pairwise(moments)]
 
     assert delays(1) != delays(2)
@@ -146,8 +153,10 @@ def test_a_watch_is_not_retried() -> None:
 def test_the_error_of_a_retry_states_that_the_first_attempt_may_have_succeeded(
     request_: Request, refusal: Response
 ) -> None:
-    after_unknown_result = decode(send_with_retries(Recorded(lost(), refusal), request_).body)
+    after_unknown_result = decode(
+        send_with_retries(ReplayTransport(unreachable(), refusal), request_).body
+    )
     assert "may have made this very change" in after_unknown_result["message"]
     assert after_unknown_result["reason"] == decode(refusal.body)["reason"]
-    assert send_with_retries(Recorded(status(429), refusal), request_) == refusal
-    assert send_with_retries(Recorded(refusal), request_) == refusal
+    assert send_with_retries(ReplayTransport(status(429), refusal), request_) == refusal
+    assert send_with_retries(ReplayTransport(refusal), request_) == refusal

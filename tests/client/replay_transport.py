@@ -15,26 +15,26 @@ from testkit.sim.loop import VirtualLoop, run_virtual
 
 R = TypeVar("R")
 
-Answer = Response | Unreachable
+ResponseOrError = Response | Unreachable
 
 
-class Recorded:
-    """Replays responses in order. Requests after the last response are never answered."""
+class ReplayTransport:
+    """Returns or raises the responses in order. Requests after the last one get no response."""
 
-    def __init__(self, *answers: Answer) -> None:
-        self.answers = list(answers)
-        self.asked: list[Request] = []
-        self.asked_at_s: list[float] = []
+    def __init__(self, *responses: ResponseOrError) -> None:
+        self.responses = list(responses)
+        self.requests: list[Request] = []
+        self.sent_at_s: list[float] = []
 
     async def send(self, request: Request) -> Response:
-        self.asked.append(request)
-        self.asked_at_s.append(asyncio.get_running_loop().time())
-        if not self.answers:
+        self.requests.append(request)
+        self.sent_at_s.append(asyncio.get_running_loop().time())
+        if not self.responses:
             await asyncio.Event().wait()
-        answer = self.answers.pop(0)
-        if isinstance(answer, Unreachable):
-            raise answer
-        return answer
+        response = self.responses.pop(0)
+        if isinstance(response, Unreachable):
+            raise response
+        return response
 
     def client(self) -> Client:
         return Client(self, prefix="/planes/hub", token="token", agent="test")
@@ -44,29 +44,31 @@ class Recorded:
         """The resource version of each watch request, and "list" for each list request."""
         return [
             r.query.get("resourceVersion", "") if r.query.get("watch") else "list"
-            for r in self.asked
+            for r in self.requests
         ]
 
 
-def lost(why: str = "no answer") -> Unreachable:
+def unreachable(why: str = "no answer") -> Unreachable:
     return Unreachable(why)
 
 
-def answer(body: Any, status: int = 200, **headers: str) -> Response:
+def json_response(body: Any, status: int = 200, **headers: str) -> Response:
     return Response(status, encode(body), headers=headers)
 
 
 def status(code: int, reason: str = "", message: str = "no", **headers: str) -> Response:
     body = {"kind": "Status", "code": code, "reason": reason, "message": message}
-    return answer(body, code, **{k.replace("_", "-"): v for k, v in headers.items()})
+    return json_response(body, code, **{k.replace("_", "-"): v for k, v in headers.items()})
 
 
 def namespace(name: str, version: int, **metadata: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, "resourceVersion": str(version), **metadata}}
 
 
-def listed(version: int, *items: Any, **metadata: Any) -> Response:
-    return answer({"items": list(items), "metadata": {"resourceVersion": str(version), **metadata}})
+def list_response(version: int, *items: Any, **metadata: Any) -> Response:
+    return json_response(
+        {"items": list(items), "metadata": {"resourceVersion": str(version), **metadata}}
+    )
 
 
 def event(kind: str, obj: Any) -> bytes:
