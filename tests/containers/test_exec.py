@@ -109,7 +109,7 @@ def test_a_command_that_cannot_run_has_a_message_and_the_exit_code_of_a_shell(
     done = inside.run("-c", "missing", "--", "ls")
     assert (done.returncode, done.stderr.splitlines()[0]) == (
         3,
-        b"Error: There is no container 'missing'.",
+        b"error: there is no container 'missing'",
     )
     done = inside.run("-t", "--", "ls")
     assert done.returncode == 2
