@@ -122,7 +122,7 @@ def test_a_deletion_does_not_wait_for_a_dead_cell_which_catches_up_later(
     )
     destroyed = topology.run("destroy", "orphan", "-y")
     assert destroyed.returncode == 0, destroyed.stderr
-    assert "Not confirmed: dfw does not answer" in destroyed.stderr, (
+    assert "Not confirmed: cell dfw is unreachable" in destroyed.stderr, (
         "the missing confirmation is reported"
     )
     assert objects_of(project, DEPLOYMENTS, "orphan") == []

@@ -108,7 +108,7 @@ class RemoteCell:
             raise
 
     def _unreachable_error(self, error: Unreachable) -> TransientError:
-        return TransientError(f"cell {self._cell} does not answer: {error}")
+        return TransientError(f"cannot reach cell {self._cell}: {error}")
 
 
 class RemoteExecution:
@@ -217,7 +217,9 @@ class CellEndpoints:
         if plane is None or plane in self._simulated:
             raise gateway_not_found(GatewayReason.INSTANCES_SIMULATED)
         if plane not in self._endpoints:
-            raise ServiceUnavailable(f"{plane} cannot be reached now; try again")
+            raise ServiceUnavailable(
+                f"cannot reach cell {member_name(plane)}: it is not connected; try again"
+            )
         return [self._endpoints[plane]]
 
 
@@ -250,7 +252,7 @@ async def _read_driver(endpoints: CellEndpoints, plane: PlaneName) -> CellDriver
         async with asyncio.timeout(DRIVER_TIMEOUT_S):
             report = await endpoints.read_driver(plane)
     except TimeoutError:
-        words = f"cell {member_name(plane)} does not answer within {DRIVER_TIMEOUT_S:.0f} s"
+        words = f"cannot reach cell {member_name(plane)}: no response in {DRIVER_TIMEOUT_S:.0f} s"
         report = DriverReport(driver="unknown", answers=False, words=words)
     except (ApiError, DriverError) as error:
         report = DriverReport(driver="unknown", answers=False, words=str(error))

@@ -126,7 +126,7 @@ class Gateway:
             await self._authorizer.record_denial(request, target, error)
             return error_response(error)
         except Unreachable as error:
-            unavailable = ServiceUnavailable(f"{target.plane} does not answer: {error}")
+            unavailable = ServiceUnavailable(f"cannot reach {target.plane}: {error}")
             return error_response(unavailable)
         except Exception:
             _log.exception("%s: the gateway failed", request.path)

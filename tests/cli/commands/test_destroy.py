@@ -221,7 +221,7 @@ def test_unconfirmed_deletions_of_an_unreachable_cell_are_named(
 ) -> None:
     """Regression: destroy printed "deleted", but the container of a dead cell kept running."""
     uid, *_ = deployment_uids(world)
-    world.do(lambda client: tell_unconfirmed(client, uid))
+    world.do(lambda client: record_unconfirmed(client, uid))
     assert cli.run("destroy", "web", "-y") == 0
     assert cli.err.splitlines()[-1] == f"Not confirmed: {UNCONFIRMED}."
     assert "ord" not in cli.err.splitlines()[-1]
@@ -235,14 +235,14 @@ def test_destroy_waits_for_the_report_of_an_unreachable_cell(cli: CliRunner, wor
 
     async def late(request: Request, client: Client) -> None:
         if request.path.endswith("/events") and "watch" in request.query and uids:
-            await tell_unconfirmed(client, uids.pop(0))
+            await record_unconfirmed(client, uids.pop(0))
 
     world.before = late
     assert cli.run("destroy", "web", "-y") == 0
     assert cli.err.splitlines()[-1] == f"Not confirmed: {UNCONFIRMED}."
 
 
-UNCONFIRMED = "dfw does not answer: what runs there is stopped when it is back"
+UNCONFIRMED = "cell dfw is unreachable; instances there are stopped when it reconnects"
 
 
 def deployment_uids(world: World) -> list[str]:
@@ -255,7 +255,7 @@ def deployment_uids(world: World) -> list[str]:
     return uids
 
 
-async def tell_unconfirmed(client: Client, uid: str) -> None:
+async def record_unconfirmed(client: Client, uid: str) -> None:
     """Events of other deployments are ignored."""
     for name, about, message in (
         ("e0", "another", "ord is another matter"),

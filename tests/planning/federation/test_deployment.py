@@ -284,11 +284,14 @@ def test_removal_waits_for_the_confirmation_of_every_reachable_cell() -> None:
 
 def test_a_release_without_confirmation_of_an_unreachable_cell_has_a_warning() -> None:
     going = federated(terminating=True)
-    (released,) = plan_federation(
-        PROJECT, going, None, HubState(None, None, None, unreachable_cells=("dfw",)), NOW
-    ).actions
-    assert isinstance(released, Patch)
-    assert "dfw does not answer" in released.unconfirmed_warning
+    for cells, words in [
+        (("dfw",), "cell dfw is unreachable"),
+        (("dfw", "iad"), "cells dfw, iad are unreachable"),
+    ]:
+        hub = HubState(None, None, None, unreachable_cells=cells)
+        (released,) = plan_federation(PROJECT, going, None, hub, NOW).actions
+        assert isinstance(released, Patch)
+        assert words in released.unconfirmed_warning
     (confirmed,) = plan_federation(PROJECT, going, None, NOTHING, NOW).actions
     assert isinstance(confirmed, Patch)
     assert not confirmed.unconfirmed_warning

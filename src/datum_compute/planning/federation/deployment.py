@@ -335,6 +335,9 @@ def _with_unconfirmed_warning(release: Action, unreachable_cells: tuple[str, ...
     """Add a warning for users: instances of a deleted deployment may still run there."""
     if not unreachable_cells or not isinstance(release, Patch):
         return release
-    cells = ", ".join(unreachable_cells)
-    warning = f"{cells} does not answer: what runs there is stopped when it is back"
+    if len(unreachable_cells) == 1:
+        subject, reconnects = f"cell {unreachable_cells[0]} is", "it reconnects"
+    else:
+        subject, reconnects = f"cells {', '.join(unreachable_cells)} are", "they reconnect"
+    warning = f"{subject} unreachable; instances there are stopped when {reconnects}"
     return replace(release, unconfirmed_warning=warning)
