@@ -33,7 +33,7 @@ from datum_compute.client.connect import open_transport
 from hack.kube_assets import built_assets
 from testkit.processes.api_servers import RealPlane, RealServers
 from testkit.processes.local_platform import BIN, eventually
-from testkit.processes.programs import started, stop
+from testkit.processes.programs import start_process, stop
 from testkit.processes.single_cluster import (
     DEPLOY,
     install_crds,
@@ -94,7 +94,7 @@ def _measure_manager(plane: RealPlane, folder: Path) -> tuple[float, list[Write]
     """Return the time from the Workload to the last ready instance, and the writes."""
     kubectl = plane.admin.in_namespace(NAMESPACE_NAME)
     _raise_quota(plane)
-    manager = started(
+    manager = start_process(
         [
             str(BIN / "compute-manager"),
             "--enable-management-controllers",

@@ -30,7 +30,7 @@ from datum_compute.server.http.listen import ServerCertificate
 from hack.kube_assets import found_assets
 from testkit.processes.kubectl import Kubectl
 from testkit.processes.local_platform import eventually
-from testkit.processes.programs import Process, ProcessGroup, kill, started, stop
+from testkit.processes.programs import Process, ProcessGroup, kill, start_process, stop
 
 START_S = 90
 ADMIN_TOKEN = "administrator"
@@ -167,7 +167,7 @@ class RealServers:
         self._run_etcd()
 
     def _run_etcd(self) -> None:
-        self.etcd = started(self.etcd_command, self.folder / "etcd.log")
+        self.etcd = start_process(self.etcd_command, self.folder / "etcd.log")
         healthy = f"{self.etcd_url}/health"
         eventually(lambda: answers(healthy), "etcd is healthy", within_s=START_S)
 

@@ -22,7 +22,7 @@ class ProcessGroup:
         return bool(self.processes)
 
     def start(self, command: list[str], log: Path) -> None:
-        self.processes.append(started(command, log))
+        self.processes.append(start_process(command, log))
 
     def kill(self) -> None:
         """Kill all processes, as a power failure does."""
@@ -40,7 +40,9 @@ class ProcessGroup:
         self.processes.clear()
 
 
-def started(command: list[str], log: Path, environment: dict[str, str] | None = None) -> Process:
+def start_process(
+    command: list[str], log: Path, environment: dict[str, str] | None = None
+) -> Process:
     with log.open("ab") as output:
         return subprocess.Popen(
             command, stdout=output, stderr=output, cwd=log.parent, env=environment

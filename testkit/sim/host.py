@@ -49,23 +49,23 @@ from datum_compute.runtime.controller import Controller
 from datum_compute.store.journal import MemoryJournal
 from testkit.sim.disk import CommitHook, Disk, DiskJournal
 from testkit.sim.loop import HOST, VirtualLoop
-from testkit.sim.network import TIMEOUT_S, Around
+from testkit.sim.network import TIMEOUT_S, WrapTransport
 from testkit.sim.processes import (
     HUB_TOKEN,
-    Beside,
     LeadingProcess,
-    beside_cell,
-    beside_centre,
+    RunComponent,
+    build_cell_components,
+    build_hub_components,
     certifier,
 )
 from testkit.sim.provider import Provider
-from testkit.sim.scenario.scenario import CENTRE, WorldLayout, host_of_cell, managers_of
+from testkit.sim.scenario.scenario import CENTER, WorldLayout, host_of_cell, managers_of
 from testkit.sim.traffic import SimulatedTraffic
 
 RESTART_S = 2.0
 EPOCH_S = 1_700_000_000.0
 
-MANAGER_TOKEN = "token-of-manager"  # noqa: S105 - also a canary: it must turn up nowhere
+MANAGER_TOKEN = "token-of-manager"  # noqa: S105 - also a canary: no log or object may contain it
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +74,10 @@ class HostRoles:
 
     name: str
     serves: tuple[PlaneName, ...]
-    centre: bool
+    center: bool
     controllers: tuple[Controller[Context], ...]
-    elsewhere: tuple[PlaneName, ...]
-    candidate: bool = False  # runs controllers only while it leads
+    remote_planes: tuple[PlaneName, ...]
+    elects_leader: bool = False  # runs controllers only while it leads
     # Runs on this host instead of our manager.
     process: Callable[[ProcessEnvironment, Callable[[PlaneName], Transport]], Process] | None = None
     # Name of the only project in single-cluster mode: all remote planes are one API server, and
@@ -90,14 +90,14 @@ class HostRoles:
 
 @dataclass(frozen=True, slots=True)
 class HostEnvironment:
-    """What all hosts of a world share."""
+    """The loop, network, providers and callbacks that all hosts of a world share."""
 
     loop: VirtualLoop
     credentials: PlaneTokens
     providers: Mapping[PlaneName, Provider]
-    reach: Callable[[str, PlaneName, Around], Transport]
+    reach: Callable[[str, PlaneName, WrapTransport], Transport]
     on_commit: CommitHook
-    on_death: Callable[[str], None]
+    on_crash: Callable[[str], None]
     on_exit: Callable[[str, BaseException], None]
     on_answer: Callable[[Request, Response], None]
     limits: Mapping[str, int] = field(default_factory=lambda: DEFAULT_LIMITS)
@@ -115,19 +115,24 @@ class Process(Protocol):
 
 class SimulatedHost:
     def __init__(
-        self, roles: HostRoles, around: HostEnvironment, disk: Disk, ids: Random, number: int
+        self,
+        roles: HostRoles,
+        host_environment: HostEnvironment,
+        disk: Disk,
+        ids: Random,
+        number: int,
     ) -> None:
         self.roles = roles
         self.disk = disk
-        self.lives = 0
-        self.crashed = 0
+        self.start_count = 0
+        self.crash_count = 0
         self.skew_s = 0.0
-        self.is_lost = False  # never starts again
+        self.is_lost = False  # if True, the host never starts again
         self.certificate = ""  # certificate of a cell that has joined; on its disk
-        self._around = around
+        self._host_environment = host_environment
         self._ids = ids
         self._number = number
-        self._made = 0
+        self._last_id = 0
         self._unanswered: dict[asyncio.Future[Any], None] = {}
         self._process: Process | None = None
         self.traffic: SimulatedTraffic | None = None
@@ -138,8 +143,8 @@ class SimulatedHost:
         return self.roles.name
 
     @property
-    def life(self) -> str:
-        return f"{self.name}#{self.lives}"
+    def process_name(self) -> str:
+        return f"{self.name}#{self.start_count}"
 
     @property
     def is_up(self) -> bool:
@@ -147,48 +152,50 @@ class SimulatedHost:
 
     def unix_s(self) -> float:
         """Return the time by this host's clock, which may be skewed."""
-        return EPOCH_S + self._around.loop.time() + self.skew_s
+        return EPOCH_S + self._host_environment.loop.time() + self.skew_s
 
     # --- start and crash
 
     def start(self) -> None:
         if self._process is not None or self.is_lost:
             return
-        self.lives += 1
+        self.start_count += 1
         self._context = contextvars.Context()
-        self._context.run(HOST.set, self.life)
-        self._process = self._built()
-        self.spawn(self._live(self._process))
+        self._context.run(HOST.set, self.process_name)
+        self._process = self._build_process()
+        self.spawn(self._run_process(self._process))
 
     def crash(self, *, down_s: float = RESTART_S) -> None:
         """Crash now, and start again after ``down_s``."""
         if self._process is None:
             return
-        self.crashed += 1
-        self._around.loop.kill(self.life)
-        self._removed()
+        self.crash_count += 1
+        self._host_environment.loop.kill(self.process_name)
+        self._drop_process()
         if down_s != float("inf"):
-            self._around.loop.call_later(down_s, self.start, context=contextvars.Context())
+            self._host_environment.loop.call_later(
+                down_s, self.start, context=contextvars.Context()
+            )
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a task of this process; a crash of the process stops it."""
         context = self._context.copy()
-        self._around.loop.create_task(work, context=context)
+        self._host_environment.loop.create_task(work, context=context)
 
-    async def _live(self, process: Process) -> None:
+    async def _run_process(self, process: Process) -> None:
         try:
             await process.run()
         except Exception as error:
-            self._around.on_exit(self.name, error)
-        self._around.loop.call_soon(self.crash, context=contextvars.Context())
+            self._host_environment.on_exit(self.name, error)
+        self._host_environment.loop.call_soon(self.crash, context=contextvars.Context())
 
-    def _removed(self) -> None:
+    def _drop_process(self) -> None:
         self._process = self.traffic = None
         unanswered, self._unanswered = self._unanswered, {}
         for future in unanswered:
             if not future.done():
                 future.set_exception(Unreachable("the host crashed before it answered"))
-        self._around.on_death(self.name)
+        self._host_environment.on_crash(self.name)
 
     # --- serving
 
@@ -202,13 +209,13 @@ class SimulatedHost:
 
     async def answer(self, request: Request) -> Response:
         process = self._process
-        if process is not None and HOST.get() == self.life:
+        if process is not None and HOST.get() == self.process_name:
             response = await process.dispatch(request)
         elif process is not None and process.is_ready():
             response = await self._answer_another(process, request)
         else:
             raise Unreachable(f"{self.name} is down")
-        self._around.on_answer(request, response)
+        self._host_environment.on_answer(request, response)
         return response
 
     async def answer_operator(self, request: Request) -> Response:
@@ -221,7 +228,7 @@ class SimulatedHost:
     async def _answer_another(self, process: Process, request: Request) -> Response:
         """Answer in a task of this host. It continues if the client disconnects, and stops if the
         process crashes."""
-        loop = self._around.loop
+        loop = self._host_environment.loop
         future: asyncio.Future[Response] = loop.create_future()
         self._unanswered[future] = None
 
@@ -230,11 +237,11 @@ class SimulatedHost:
             if not future.done():
                 future.set_result(response)
 
-        def give_up() -> None:
+        def time_out() -> None:
             if not future.done():
-                future.set_exception(Unreachable("no answer came in time"))
+                future.set_exception(Unreachable("no response in time"))
 
-        timer = loop.call_later(2 * TIMEOUT_S, give_up, context=contextvars.Context())
+        timer = loop.call_later(2 * TIMEOUT_S, time_out, context=contextvars.Context())
         self.spawn(serve())
         try:
             return await future
@@ -244,122 +251,130 @@ class SimulatedHost:
 
     # --- construction
 
-    def _built(self) -> Process:
+    def _build_process(self) -> Process:
         if self.roles.serves:
-            environment = self._environment()
-            platform = self._platform(environment)
-            return ServingProcess(platform, self._beside(platform, environment))
+            environment = self._build_environment()
+            platform = self._build_platform(environment)
+            return ServingProcess(platform, self._build_components(platform, environment))
         if self.roles.process is not None:
-            return self.roles.process(self._environment(), self._reach)
-        if self.roles.candidate:
-            return self._candidate()
-        return ManagingProcess(self.roles, self._around, self._environment(), self._reach)
-
-    def _candidate(self) -> Process:
-        roles, around = self.roles, self._around
-        return LeadingProcess(
-            life=self.life,
-            controllers=roles.controllers,
-            planes=roles.elsewhere,
-            token=around.credentials.manager,
-            environment=self._environment(),
-            reach=lambda plane, with_fence: around.reach(self.name, plane, with_fence),
+            return self.roles.process(self._build_environment(), self._reach)
+        if self.roles.elects_leader:
+            return self._build_leading_process()
+        return ManagingProcess(
+            self.roles, self._host_environment, self._build_environment(), self._reach
         )
 
-    def _beside(self, platform: Platform, environment: ProcessEnvironment) -> Sequence[Beside]:
+    def _build_leading_process(self) -> Process:
+        roles, host_environment = self.roles, self._host_environment
+        return LeadingProcess(
+            process_name=self.process_name,
+            controllers=roles.controllers,
+            planes=roles.remote_planes,
+            token=host_environment.credentials.manager,
+            environment=self._build_environment(),
+            reach=lambda plane, with_fence: host_environment.reach(self.name, plane, with_fence),
+        )
+
+    def _build_components(
+        self, platform: Platform, environment: ProcessEnvironment
+    ) -> Sequence[RunComponent]:
         """Return the components next to the planes in worlds whose cells join: they connect to the
         Clusters of the hub."""
         if self.roles.members:
-            return beside_centre(platform, environment, self._reach)
+            return build_hub_components(platform, environment, self._reach)
         if (cell := self.roles.joins) and self.certificate:
-            return beside_cell(cell, platform, environment, self._reach, lambda: self.certificate)
+            return build_cell_components(
+                cell, platform, environment, self._reach, lambda: self.certificate
+            )
         return ()
 
-    def _platform(self, environment: ProcessEnvironment) -> Platform:
-        roles, around = self.roles, self._around
-        credentials = around.credentials
+    def _build_platform(self, environment: ProcessEnvironment) -> Platform:
+        roles, host_environment = self.roles, self._host_environment
+        credentials = host_environment.credentials
         if roles.joins:
             credentials = replace(credentials, hub=HUB_TOKEN)
-        guarded = (
+        security = (
             SecurityOptions(certify=certifier(self.unix_s)) if roles.members else SecurityOptions()
         )
         drivers = {
-            plane: around.providers[plane].driver()
+            plane: host_environment.providers[plane].driver()
             for plane in roles.serves
-            if plane in around.providers
+            if plane in host_environment.providers
         }
         if roles.publishes:
-            elapsed_s = around.loop.time
-            self.traffic = SimulatedTraffic(drivers, around.providers, self.unix_s, elapsed_s)
+            elapsed_s = host_environment.loop.time
+            self.traffic = SimulatedTraffic(
+                drivers, host_environment.providers, self.unix_s, elapsed_s
+            )
         return Platform(
             PlaneLayout(
                 tuple(p for p in roles.serves if plane_role(p) == "project"),
                 self.traffic.drivers if self.traffic is not None else drivers,
-                centre=roles.centre,
-                elsewhere=roles.elsewhere,
-                limits=around.limits,
+                center=roles.center,
+                elsewhere=roles.remote_planes,
+                limits=host_environment.limits,
             ),
             environment,
-            DiskJournal(self.disk, around.on_commit, self.crash),
+            DiskJournal(self.disk, host_environment.on_commit, self.crash),
             credentials,
             PlatformOptions(
                 control=ControllerOptions(roles.controllers, self._client, self.traffic),
-                security=guarded,
+                security=security,
             ),
         )
 
     def _client(self, plane: PlaneName) -> Client:
-        token = self._around.credentials.manager
+        token = self._host_environment.credentials.manager
         return Client(
             self._reach(plane), prefix=path_prefix(plane), token=token, agent=MANAGER_AGENT
         )
 
     def _reach(self, plane: PlaneName) -> Transport:
-        return self._around.reach(self.name, plane, lambda link: link)
+        return self._host_environment.reach(self.name, plane, lambda link: link)
 
-    def _environment(self) -> ProcessEnvironment:
+    def _build_environment(self) -> ProcessEnvironment:
         return ProcessEnvironment(
             unix_s=self.unix_s,
             new_uid=self._new_uid,
             new_suffix=lambda: f"{self._next_id() % 100000:05d}",
             random=Random(self._ids.getrandbits(64)),  # noqa: S311 - reproducible on purpose
-            elapsed_s=self._around.loop.time,
+            elapsed_s=self._host_environment.loop.time,
         )
 
     def _new_uid(self) -> str:
         return f"00000000-0000-4000-8{self._number:03d}-{self._next_id():012d}"
 
     def _next_id(self) -> int:
-        self._made += 1
-        return self._made
+        self._last_id += 1
+        return self._last_id
 
-    def continue_ids(self, made: int) -> None:
+    def continue_ids(self, last_id: int) -> None:
         """Continue with the next id, after rows that were created elsewhere."""
-        self._made = made
+        self._last_id = last_id
 
     @property
-    def ids_made(self) -> int:
-        return self._made
+    def last_id(self) -> int:
+        return self._last_id
 
 
 @dataclass(frozen=True, slots=True)
 class ServingProcess:
     platform: Platform
-    beside: Sequence[Beside] = ()
+    components: Sequence[RunComponent] = ()
 
     async def dispatch(self, request: Request) -> Response:
         return await self.platform.dispatch(request)
 
     async def run(self) -> None:
         await self.platform.load()
-        if not self.beside:
+        if not self.components:
             await self.platform.run()
             return
         async with asyncio.TaskGroup() as group:
             group.create_task(self.platform.run())
             await self.platform.ready.wait()
-            for run in self.beside:
-                group.create_task(_awaited(run))
+            for run in self.components:
+                group.create_task(_run_component(run))
 
     def is_ready(self) -> bool:
         return self.platform.ready.is_set()
@@ -370,16 +385,16 @@ class ManagingProcess:
     """Controllers without planes, as in ``compute-manager``."""
 
     roles: HostRoles
-    around: HostEnvironment
+    host_environment: HostEnvironment
     environment: ProcessEnvironment
     reach: Callable[[PlaneName], Transport]
 
     async def dispatch(self, request: Request) -> Response:
-        raise Unreachable(f"{self.roles.name} serves nothing: {request.path}")
+        raise Unreachable(f"{self.roles.name} serves no plane: {request.path}")
 
     async def run(self) -> None:
         roles, single = self.roles, self.roles.single_project
-        providers = self.around.providers if single else {}
+        providers = self.host_environment.providers if single else {}
         drivers = {plane: provider.driver() for plane, provider in providers.items()}
         manager = build_manager(
             roles.controllers,
@@ -387,7 +402,7 @@ class ManagingProcess:
             self.environment,
             options=ManagerOptions(single_project=single, reach=None if single else self._client),
         )
-        for plane in roles.elsewhere:
+        for plane in roles.remote_planes:
             manager.engage(plane, await self._client(plane))
         await manager.run()
 
@@ -395,7 +410,7 @@ class ManagingProcess:
         return Client(
             self.reach(plane),
             prefix=path_prefix(PLATFORM if self.roles.single_project else plane),
-            token=self.around.credentials.manager,
+            token=self.host_environment.credentials.manager,
             agent=MANAGER_AGENT,
         )
 
@@ -403,7 +418,7 @@ class ManagingProcess:
         return True
 
 
-async def _awaited(run: Beside) -> None:
+async def _run_component(run: RunComponent) -> None:
     await run()
 
 
@@ -416,57 +431,64 @@ def roles_of(layout: WorldLayout) -> list[HostRoles]:
     cells = tuple(cell_plane(cell) for cell in layout.all_cells)
     central = tuple(plane for plane in layout.planes if plane not in cells)
     if layout.processes == "one":
-        everything = (*EVERYTHING, *_publishing(layout))
+        everything = (*EVERYTHING, *_publishing_controllers(layout))
         return [HostRoles("all", layout.planes, True, everything, (), publishes=layout.published)]
-    of_cells = tuple(c for c in registry.CLUSTER if c.role == "cell")
-    of_centre = tuple(c for c in registry.CLUSTER if c.role != "cell")
-    of_centre += registry.PROJECT_MEMBERSHIP
+    cell_controllers = tuple(c for c in registry.CLUSTER if c.role == "cell")
+    center_controllers = tuple(c for c in registry.CLUSTER if c.role != "cell")
+    center_controllers += registry.PROJECT_MEMBERSHIP
     managing = (*registry.MANAGEMENT, *registry.HUB)
     if layout.processes == "managers":
-        found = [
-            HostRoles(CENTRE, central, True, of_centre, cells),
+        hosts = [
+            HostRoles(CENTER, central, True, center_controllers, cells),
             *(
-                _managing(layout, name, (*managing, *registry.PROJECT_MEMBERSHIP))
+                _manager_roles(layout, name, (*managing, *registry.PROJECT_MEMBERSHIP))
                 for name in managers_of(layout)
             ),
         ]
     else:
-        elsewhere = () if layout.joined else cells
-        controllers = (*managing, *of_centre)
-        found = [HostRoles(CENTRE, central, True, controllers, elsewhere, members=layout.joined)]
+        remote_planes = () if layout.joined else cells
+        controllers = (*managing, *center_controllers)
+        hosts = [
+            HostRoles(CENTER, central, True, controllers, remote_planes, members=layout.joined)
+        ]
     if layout.joined:
-        return [*found, *(_joining(layout, cell) for cell in layout.all_cells)]
+        return [*hosts, *(_joining_cell_roles(layout, cell) for cell in layout.all_cells)]
     for cell in layout.cells:
         controllers = (
             *registry.CELL,
-            *of_cells,
+            *cell_controllers,
             *registry.HUB_NAMESPACE_MEMBERSHIP,
-            *_publishing(layout),
+            *_publishing_controllers(layout),
         )
         name = host_of_cell(layout, cell)
-        above = (HUB, *map(project_plane, layout.projects))  # and the claims of its instances
-        own = (cell_plane(cell),)
-        found.append(HostRoles(name, own, False, controllers, above, publishes=layout.published))
-    return found
+        # The projects contain the quota claims of the cell's instances.
+        remote_planes = (HUB, *map(project_plane, layout.projects))
+        own_planes = (cell_plane(cell),)
+        hosts.append(
+            HostRoles(
+                name, own_planes, False, controllers, remote_planes, publishes=layout.published
+            )
+        )
+    return hosts
 
 
-def _joining(layout: WorldLayout, cell: str) -> HostRoles:
+def _joining_cell_roles(layout: WorldLayout, cell: str) -> HostRoles:
     name, plane = host_of_cell(layout, cell), cell_plane(cell)
-    controllers = (*registry.CELL_PROCESS, *_publishing(layout))
+    controllers = (*registry.CELL_PROCESS, *_publishing_controllers(layout))
     return HostRoles(name, (plane,), False, controllers, (), joins=cell, publishes=layout.published)
 
 
-def _publishing(layout: WorldLayout) -> tuple[Controller[Context], ...]:
+def _publishing_controllers(layout: WorldLayout) -> tuple[Controller[Context], ...]:
     return registry.PUBLISHING if layout.published else ()
 
 
-def _managing(
+def _manager_roles(
     layout: WorldLayout, name: str, controllers: tuple[Controller[Context], ...]
 ) -> HostRoles:
-    return HostRoles(name, (), False, controllers, layout.planes, candidate=layout.managers > 1)
+    return HostRoles(name, (), False, controllers, layout.planes, elects_leader=layout.managers > 1)
 
 
-_OFF_S = 2.0
+_WIPE_DOWN_S = 2.0
 _START_S = 0.1
 
 
@@ -478,10 +500,10 @@ class CellMachines:
     client: Callable[[PlaneName, str], Client]
     wiped: dict[str, int] = field(default_factory=dict)
 
-    def incarnation(self, cell: str) -> int:
+    def wipe_count(self, cell: str) -> int:
         return self.wiped.get(cell, 0)
 
-    def keep(self, cell: str, certificate: str) -> None:
+    def store_certificate(self, cell: str, certificate: str) -> None:
         """Store the certificate. Start the process of the cell if it was not a member before."""
         host = self._host(cell)
         is_first, host.certificate = not host.certificate, certificate
@@ -490,14 +512,14 @@ class CellMachines:
 
     def wipe(self, cell: str) -> None:
         host, plane = self._host(cell), cell_plane(cell)
-        self.wiped[cell] = self.incarnation(cell) + 1
-        host.crash(down_s=_OFF_S)
+        self.wiped[cell] = self.wipe_count(cell) + 1
+        host.crash(down_s=_WIPE_DOWN_S)
         host.disk.journal = MemoryJournal()
         host.certificate = ""
         self.drop_plane(plane)
         self.providers[plane].machines.clear()
 
-    def joining_with(self, token: str) -> Client:
+    def joining_client(self, token: str) -> Client:
         return self.client(HUB, token)
 
     def _host(self, cell: str) -> SimulatedHost:

@@ -320,6 +320,6 @@ def stream(seed: int, purpose: Purpose, part: str = "") -> Random:
     return Random(f"{seed}/{purpose}/{part}")  # noqa: S311 - reproducible on purpose
 
 
-def salted(salt: int) -> Random:
+def salted_random(salt: int) -> Random:
     """Return the random stream of one fault."""
     return Random(f"salt/{salt}")  # noqa: S311 - reproducible on purpose

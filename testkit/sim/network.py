@@ -49,7 +49,7 @@ LATE_S = 1.0
 
 Link = tuple[str, str]
 # Wraps a transport, below the retries.
-Around = Callable[[Transport], Transport]
+WrapTransport = Callable[[Transport], Transport]
 Chance = Callable[[], bool]
 
 
@@ -84,21 +84,21 @@ class SimulatedNetwork:
     ) -> None:
         self.hosts: dict[str, SimulatedHost] = {}
         self.requests = 0
-        self.on_the_way = 0  # writes that timed out at the sender and will still arrive
+        self.in_transit = 0  # writes that timed out at the sender and will still arrive
         self.sometimes = sometimes
         self.on_send: Callable[[str, Request], None] | None = None
         self._random = random
         self._randoms: dict[Link, Random] = {}
-        self._bends: dict[Link, LinkFaults] = {}
-        self._pipes: dict[SimulatedWatch, None] = {}
+        self._link_faults: dict[Link, LinkFaults] = {}
+        self._watches: dict[SimulatedWatch, None] = {}
         self._opening: dict[object, Link] = {}  # watches that are being opened slowly
         self._version_before = version_before
 
     def link_faults(self, source: str, target: str) -> LinkFaults:
         link = (source, target)
-        found = self._bends.get(link)
+        found = self._link_faults.get(link)
         if found is None:
-            found = self._bends[link] = LinkFaults()
+            found = self._link_faults[link] = LinkFaults()
         return found
 
     def transport(self, source: str, target: str) -> LinkTransport:
@@ -106,13 +106,13 @@ class SimulatedNetwork:
 
     def watch_streams(self, source: str, target: str) -> list[SimulatedWatch]:
         """Return the open watches of source at target."""
-        return [p for p in self._pipes if (p.source, p.target) == (source, target)]
+        return [p for p in self._watches if (p.source, p.target) == (source, target)]
 
     def find_stalled_streams(self) -> str:
         """Return a half-open watch that the reader has not detected, which takes a minute, a watch
         with a backlog, or one that is being opened."""
         late_s = asyncio.get_running_loop().time() + LATE_S
-        for watch_stream in self._pipes:
+        for watch_stream in self._watches:
             if watch_stream.half_open:
                 return f"a watch of {watch_stream.source} at {watch_stream.target} is half-open"
             if watch_stream.arrives_s > late_s:
@@ -123,11 +123,11 @@ class SimulatedNetwork:
 
     def backlog_arrives_s(self) -> float:
         """Return when the last event in transit arrives."""
-        return max((watch_stream.arrives_s for watch_stream in self._pipes), default=0.0)
+        return max((watch_stream.arrives_s for watch_stream in self._watches), default=0.0)
 
     def drop_host(self, host: str) -> None:
         """Close all connections from and to a host whose process crashed."""
-        for watch_stream in list(self._pipes):
+        for watch_stream in list(self._watches):
             if host in (watch_stream.source, watch_stream.target):
                 watch_stream.close()
         # Tasks of a crashed host never run again, so they do not remove their entries themselves.
@@ -135,8 +135,8 @@ class SimulatedNetwork:
             if source == host:
                 del self._opening[opening]
 
-    def dropped(self, watch_stream: SimulatedWatch) -> None:
-        self._pipes.pop(watch_stream, None)
+    def remove_watch(self, watch_stream: SimulatedWatch) -> None:
+        self._watches.pop(watch_stream, None)
 
     def latency_s(self, source: str, target: str) -> float:
         if source == target:
@@ -148,28 +148,31 @@ class SimulatedNetwork:
         return random.uniform(*LATENCY_S)
 
     async def send(self, source: str, target: str, request: Request) -> Response:
-        there, back = self.link_faults(source, target), self.link_faults(target, source)
+        request_faults, response_faults = (
+            self.link_faults(source, target),
+            self.link_faults(target, source),
+        )
         self.requests += 1
         if self.on_send is not None:
             self.on_send(source, request)
-        await self._travel(source, target, there)
-        if _strikes(there.throttled):
+        await self._travel(source, target, request_faults)
+        if _is_hit(request_faults.throttled):
             self.sometimes("throttled")
             return _refusal(TooManyRequests("slow down", retry_after_s=1))
-        if there.unauthorized:
+        if request_faults.unauthorized:
             self.sometimes("token expired")
             return _refusal(Unauthorized("the token has expired"))
-        if there.cached_s and (is_watch(request) or not _is_list(request)):
+        if request_faults.cached_s and (is_watch(request) or not _is_list(request)):
             self.sometimes("only the cache answers")
             return _refusal(ServiceUnavailable("the store does not answer"))
-        if _strikes(there.lost_before):
+        if _is_hit(request_faults.lost_before):
             self.sometimes("lost before apply")
             raise await _no_answer()
         if is_watch(request):
-            return await self._open_watch(source, target, request, there)
+            return await self._open_watch(source, target, request, request_faults)
         if request.method == "GET":
-            return await self._read(source, target, request, there, back)
-        return await self._write(source, target, request, there, back)
+            return await self._read(source, target, request, request_faults, response_faults)
+        return await self._write(source, target, request, request_faults, response_faults)
 
     async def _travel(self, source: str, target: str, link_faults: LinkFaults) -> None:
         delay_s = self.latency_s(source, target) + sum(link_faults.slowness)
@@ -180,54 +183,64 @@ class SimulatedNetwork:
             raise await _no_answer()
 
     async def _read(
-        self, source: str, target: str, request: Request, there: LinkFaults, back: LinkFaults
+        self,
+        source: str,
+        target: str,
+        request: Request,
+        request_faults: LinkFaults,
+        response_faults: LinkFaults,
     ) -> Response:
-        if there.broken_pages and "continue" in request.query:
+        if request_faults.broken_pages and "continue" in request.query:
             self.sometimes("list broken off")
             raise await _no_answer()
-        if there.broken_pages and "limit" in request.query:
+        if request_faults.broken_pages and "limit" in request.query:
             # A server may return fewer objects than the limit allows.
             request = replace(request, query={**request.query, "limit": "2"})
-        if (ages := (*there.stale_s, *there.cached_s)) and _is_list(request):
-            request = self._older(request, max(ages))
+        if (ages := (*request_faults.stale_s, *request_faults.cached_s)) and _is_list(request):
+            request = self._for_older_version(request, max(ages))
         response = await self._deliver(target, request)
         if response.status == 410 and "resourceVersionMatch" in request.query:
             response = await self._deliver(target, _plain_list(request))
-        await self._travel(target, source, back)
+        await self._travel(target, source, response_faults)
         return response
 
     async def _write(
-        self, source: str, target: str, request: Request, there: LinkFaults, back: LinkFaults
+        self,
+        source: str,
+        target: str,
+        request: Request,
+        request_faults: LinkFaults,
+        response_faults: LinkFaults,
     ) -> Response:
-        for chance, delay_s in there.delayed:
+        for chance, delay_s in request_faults.delayed:
             if chance():
                 self.sometimes("write delayed")
                 self._deliver_later(target, request, delay_s)
                 raise await _no_answer()
-        for chance, delay_s in there.repeated:
+        for chance, delay_s in request_faults.repeated:
             if chance():
                 self.sometimes("write repeated")
                 self._deliver_later(target, request, delay_s)
         response = await self._deliver(target, request)
-        if _strikes(there.lost_after):
+        if _is_hit(request_faults.lost_after):
             self.sometimes("lost after apply")
             raise await _no_answer()
-        await self._travel(target, source, back)
+        await self._travel(target, source, response_faults)
         return response
 
     async def _open_watch(
-        self, source: str, target: str, request: Request, there: LinkFaults
+        self, source: str, target: str, request: Request, request_faults: LinkFaults
     ) -> Response:
-        if there.watches_refused:
+        if request_faults.watches_refused:
             raise await _no_answer()
-        if there.slow_watch_s:
+        if request_faults.slow_watch_s:
             self.sometimes("watch opened slowly")
-            await self._open_slowly((source, target), max(there.slow_watch_s))
+            await self._open_slowly((source, target), max(request_faults.slow_watch_s))
         response = await self._deliver(target, request)
         if response.stream is None:
             return response
-        watch_stream = self._pipe(source, target, response.stream)
-        self._pipes[watch_stream] = None
+        watch_stream = self._create_watch(source, target, response.stream)
+        self._watches[watch_stream] = None
         return replace(response, stream=watch_stream)
 
     async def _open_slowly(self, link: Link, delay_s: float) -> None:
@@ -238,7 +251,7 @@ class SimulatedNetwork:
         finally:
             self._opening.pop(opening, None)
 
-    def _pipe(self, source: str, target: str, stream: ByteStream) -> SimulatedWatch:
+    def _create_watch(self, source: str, target: str, stream: ByteStream) -> SimulatedWatch:
         if source == target and isinstance(stream, Stoppable):
             return LocalWatch(self, source, stream)
         watch_stream = RemoteWatch(self, source, target)
@@ -249,7 +262,7 @@ class SimulatedNetwork:
         return await self.hosts[target].answer(request)
 
     def _deliver_later(self, target: str, request: Request, delay_s: float) -> None:
-        self.on_the_way += 1
+        self.in_transit += 1
 
         async def late() -> None:
             await asyncio.sleep(delay_s)
@@ -258,13 +271,13 @@ class SimulatedNetwork:
             except Unreachable:
                 return
             finally:
-                self.on_the_way -= 1
+                self.in_transit -= 1
 
         # The write belongs to no host while it is in transit: it arrives even if the sender has
         # crashed.
         asyncio.get_running_loop().create_task(late(), context=contextvars.Context())
 
-    def _older(self, request: Request, age_s: float) -> Request:
+    def _for_older_version(self, request: Request, age_s: float) -> Request:
         """Return a request for the list as of an older version of the plane."""
         version = self._version_before(split_path(request.path)[0], age_s)
         if not version:
@@ -284,7 +297,7 @@ class LinkTransport:
         return await self.network.send(self.source, self.target, request)
 
 
-def _strikes(chances: list[Chance]) -> bool:
+def _is_hit(chances: list[Chance]) -> bool:
     """Evaluate every chance. Each draws once per request, whatever the result of the others."""
     return bool(chances) and sum([chance() for chance in chances]) > 0
 
@@ -332,12 +345,12 @@ class SimulatedWatch(ABC):
         self.half_open = False
         self.arrives_s = 0.0  # when the last line in transit arrives
         self._network = network
-        self._asked = network.link_faults(source, target)
-        self._answered = network.link_faults(target, source)
+        self._request_faults = network.link_faults(source, target)
+        self._response_faults = network.link_faults(target, source)
         self._lines: deque[bytes] = deque()
         self._latest: deque[bytes] = deque(maxlen=_REPLAYED)
         self._closed = False
-        self._news: asyncio.Future[None] | None = None
+        self._change_signal: asyncio.Future[None] | None = None
 
     def __aiter__(self) -> SimulatedWatch:
         return self
@@ -346,7 +359,7 @@ class SimulatedWatch(ABC):
         while not self._lines:
             if self._closed:
                 raise StopAsyncIteration
-            await self._more()
+            await self._wait_for_line()
         return self._lines.popleft()
 
     async def aclose(self) -> None:
@@ -356,7 +369,7 @@ class SimulatedWatch(ABC):
 
     def close(self) -> None:
         self._closed = True
-        self._network.dropped(self)
+        self._network.remove_watch(self)
         self._wake()
 
     def expire(self) -> None:
@@ -366,14 +379,14 @@ class SimulatedWatch(ABC):
         self.close()
 
     @abstractmethod
-    async def _more(self) -> None:
+    async def _wait_for_line(self) -> None:
         """Wait for a line or for the end of the stream."""
 
     async def _wait(self) -> None:
-        self._news = asyncio.get_running_loop().create_future()
-        await self._news
+        self._change_signal = asyncio.get_running_loop().create_future()
+        await self._change_signal
 
-    def _take(self, line: bytes | None) -> None:
+    def _receive(self, line: bytes | None) -> None:
         """Handle a line from the link, or None at its end."""
         if self._closed:
             return
@@ -381,19 +394,19 @@ class SimulatedWatch(ABC):
             if not self.half_open:  # otherwise the reader does not observe the end
                 self.close()
             return
-        if self._answered.cut and not self.half_open:
+        if self._response_faults.cut and not self.half_open:
             self._network.sometimes("watch cut")
             self.half_open = True
         if not self.half_open:
-            self._pass(line)
+            self._forward(line)
 
-    def _pass(self, line: bytes) -> None:
-        if self._asked.deletes_lost and _is_deletion(line):
+    def _forward(self, line: bytes) -> None:
+        if self._request_faults.deletes_lost and _is_deletion(line):
             self._network.sometimes("delete event lost")
             return
         self._put(line)
         self._latest.append(line)
-        replays = self._asked.replays
+        replays = self._request_faults.replays
         if replays and sum([chance() for chance in replays]):
             self._network.sometimes("events repeated")
             *past, newest = (
@@ -407,22 +420,22 @@ class SimulatedWatch(ABC):
         self._wake()
 
     def _wake(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
+        if self._change_signal is not None and not self._change_signal.done():
+            self._change_signal.set_result(None)
 
 
 class RemoteWatch(SimulatedWatch):
     def __init__(self, network: SimulatedNetwork, source: str, target: str) -> None:
         super().__init__(network, source, target)
-        self._on_the_way: deque[bytes | None] = deque()
+        self._in_transit: deque[bytes | None] = deque()
 
-    async def _more(self) -> None:
+    async def _wait_for_line(self) -> None:
         await self._wait()
 
     async def pump(self, stream: ByteStream) -> None:
         async for line in stream:
             latency_s = self._network.latency_s(self.target, self.source)
-            self._send(line, latency_s + sum(self._asked.lag_s))
+            self._send(line, latency_s + sum(self._request_faults.lag_s))
             if self._closed:
                 break
         await stream.aclose()
@@ -430,12 +443,12 @@ class RemoteWatch(SimulatedWatch):
 
     def _send(self, line: bytes | None, delay_s: float) -> None:
         loop = asyncio.get_running_loop()
-        self._on_the_way.append(line)
+        self._in_transit.append(line)
         self.arrives_s = max(self.arrives_s, loop.time()) + delay_s
         loop.call_at(self.arrives_s, self._arrive)
 
     def _arrive(self) -> None:
-        self._take(self._on_the_way.popleft())
+        self._receive(self._in_transit.popleft())
 
 
 class LocalWatch(SimulatedWatch):
@@ -448,17 +461,17 @@ class LocalWatch(SimulatedWatch):
         super().close()
         self._stream.stop()
 
-    async def _more(self) -> None:
+    async def _wait_for_line(self) -> None:
         if self._has_ended:
             await self._wait()
             return
         line = await anext(self._stream, None)
         self._has_ended = line is None
-        if self._asked.lag_s:
-            lag_s = sum(self._asked.lag_s)
+        if self._request_faults.lag_s:
+            lag_s = sum(self._request_faults.lag_s)
             self.arrives_s = asyncio.get_running_loop().time() + lag_s
             await asyncio.sleep(lag_s)
-        self._take(line)
+        self._receive(line)
 
 
 def _is_deletion(line: bytes) -> bool:

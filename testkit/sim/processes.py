@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -55,13 +55,13 @@ from datum_compute.server.access.client_certificates import (
 from testkit.sim.scenario.scenario import city_of
 
 if TYPE_CHECKING:
-    from testkit.sim.network import Around
+    from testkit.sim.network import WrapTransport
 
-HUB_TOKEN = "token-of-hub-on-cells"  # noqa: S105 - also a canary: it must turn up nowhere
+HUB_TOKEN = "token-of-hub-on-cells"  # noqa: S105 - also a canary: no log or object may contain it
 HEARTBEAT_S = 4.0  # shorter than the time after which a cell counts as unreachable
 _LIFETIME = timedelta(days=30)
 
-Beside = Callable[[], Awaitable[None]]
+RunComponent = Callable[[], Awaitable[None]]
 
 
 def key_of(name: str) -> ec.EllipticCurvePrivateKey:
@@ -70,7 +70,7 @@ def key_of(name: str) -> ec.EllipticCurvePrivateKey:
 
 
 @lru_cache(maxsize=64)
-def join_spec(cell: str, city: str, incarnation: int) -> CellJoinSpec:
+def join_spec(cell: str, city: str, wipe_count: int) -> CellJoinSpec:
     """Return the join request of a cell. A wiped cell has a new key."""
     return CellJoinSpec(
         cell=cell,
@@ -78,7 +78,7 @@ def join_spec(cell: str, city: str, incarnation: int) -> CellJoinSpec:
         endpoint=f"https://cell-{cell}{path_prefix(cell_plane(cell))}",
         authority="the authority of the cell",
         hub_token=HUB_TOKEN,
-        request=request_of(key_of(f"{cell}/{incarnation}"), cell_user_of(cell)),
+        request=request_of(key_of(f"{cell}/{wipe_count}"), cell_user_of(cell)),
     )
 
 
@@ -107,30 +107,27 @@ class CertificateTransport:
         return await self.inner.send(replace(request, certificate_pem=self.certificate()))
 
 
-def beside_centre(
+def build_hub_components(
     platform: Platform, environment: ProcessEnvironment, reach: Callable[[PlaneName], Transport]
-) -> Sequence[Beside]:
+) -> Sequence[RunComponent]:
     random = Random(environment.random.getrandbits(64))  # noqa: S311 - reproducible on purpose
 
-    def opened(connection: Connection) -> AbstractAsyncContextManager[Transport]:
-        @asynccontextmanager
-        async def opening() -> AsyncIterator[Transport]:
-            yield reach(cell_plane(connection.context))
-
-        return opening()
+    @asynccontextmanager
+    async def open_transport(connection: Connection) -> AsyncIterator[Transport]:
+        yield reach(cell_plane(connection.context))
 
     hub = platform.bootstrap_client(HUB)
     target = CellTarget(platform, platform.register_city)
-    return (CellConnector(hub, target, opened, random).run,)
+    return (CellConnector(hub, target, open_transport, random).run,)
 
 
-def beside_cell(
+def build_cell_components(
     cell: str,
     platform: Platform,
     environment: ProcessEnvironment,
     reach: Callable[[PlaneName], Transport],
     certificate: Callable[[], str],
-) -> Sequence[Beside]:
+) -> Sequence[RunComponent]:
     def client_of(plane: PlaneName) -> Client:
         transport = CertificateTransport(reach(plane), certificate)
         return Client(transport, prefix=path_prefix(plane), token="", agent=MANAGER_AGENT)
@@ -162,31 +159,31 @@ LEADER_LEASES = ("compute-manager-management", "compute-manager-propagator")
 class LeadingProcess:
     """One process of a manager. It waits for its leases, runs, and ends when it loses a lease."""
 
-    life: str
+    process_name: str
     controllers: Sequence[Controller[Context]]
     planes: Sequence[PlaneName]
     token: str
     environment: ProcessEnvironment
-    reach: Callable[[PlaneName, Around], Transport]
+    reach: Callable[[PlaneName, WrapTransport], Transport]
 
     async def dispatch(self, request: Request) -> Response:
-        raise Unreachable(f"{self.life} serves nothing: {request.path}")
+        raise Unreachable(f"{self.process_name} serves no plane: {request.path}")
 
     async def run(self) -> None:
         elections = [self._election(name) for name in LEADER_LEASES]
         check = check_all(election.fence for election in elections)
 
-        async def fenced(plane: PlaneName) -> Client:
+        async def fenced_client(plane: PlaneName) -> Client:
             return self._client(plane, lambda inner: FencedTransport(inner, check))
 
         manager = build_manager(
             self.controllers,
             {},
             self.environment,
-            options=ManagerOptions(fence=check, reach=fenced),
+            options=ManagerOptions(fence=check, reach=fenced_client),
         )
         for plane in self.planes:
-            manager.engage(plane, await fenced(plane))
+            manager.engage(plane, await fenced_client(plane))
         await lead_all(elections, manager.run)
 
     def is_ready(self) -> bool:
@@ -195,15 +192,15 @@ class LeadingProcess:
     def _election(self, name: str) -> Election:
         return Election(
             self._client(HUB, lambda inner: inner),
-            LeaseConfig(Ref(LEASE_NAMESPACE, name), self.life),
+            LeaseConfig(Ref(LEASE_NAMESPACE, name), self.process_name),
             clock=self.environment.elapsed_s,
             unix_s=self.environment.unix_s,
             random=self.environment.random,
         )
 
-    def _client(self, plane: PlaneName, around: Around) -> Client:
+    def _client(self, plane: PlaneName, wrap: WrapTransport) -> Client:
         return Client(
-            self.reach(plane, around),
+            self.reach(plane, wrap),
             prefix=path_prefix(plane),
             token=self.token,
             agent=MANAGER_AGENT,

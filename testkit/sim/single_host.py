@@ -18,7 +18,7 @@ from datum_compute.store.journal import Change, Entry
 from testkit.sim.disk import Disk
 from testkit.sim.host import EPOCH_S, HostEnvironment, HostRoles, SimulatedHost, credentials_of
 from testkit.sim.loop import VirtualLoop
-from testkit.sim.network import Around
+from testkit.sim.network import WrapTransport
 from testkit.sim.provider import Provider
 
 
@@ -84,7 +84,7 @@ def single_host(
 
     silent: set[PlaneName] = set()
 
-    def reach(_source: str, plane: PlaneName, _around: Around) -> Transport:
+    def reach(_source: str, plane: PlaneName, _wrap: WrapTransport) -> Transport:
         async def answer(request: Request) -> Response:
             if plane in silent:
                 raise Unreachable(f"{plane} does not answer")
@@ -95,16 +95,16 @@ def single_host(
     def failed(_name: str, error: BaseException) -> None:
         raise error
 
-    around = HostEnvironment(
+    host_environment = HostEnvironment(
         loop=loop,
         credentials=credentials_of(planes),
         providers=providers,
         reach=reach,
         on_commit=noted,
-        on_death=lambda _name: None,
+        on_crash=lambda _name: None,
         on_exit=failed,
         on_answer=lambda _request, _response: None,
     )
     roles = HostRoles("all", planes, True, controllers, ())
-    host = SimulatedHost(roles, around, Disk(Random(1)), Random(1), 0)  # noqa: S311
+    host = SimulatedHost(roles, host_environment, Disk(Random(1)), Random(1), 0)  # noqa: S311
     return SingleHost(host, providers, writes, silent)

@@ -18,7 +18,7 @@ import yaml
 
 from testkit.processes.api_servers import ADMIN_TOKEN, running_servers
 from testkit.processes.local_platform import BIN, LocalPlatform, eventually
-from testkit.processes.programs import started, stop
+from testkit.processes.programs import start_process, stop
 from tests.differential.comparison import Transcript, find_differences
 from tests.differential.definition import WIDGETS
 from tests.differential.sequences import SEQUENCES
@@ -53,7 +53,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     platform = LocalPlatform(tmp_path_factory.mktemp("ours") / "state")
     platform.state.mkdir(mode=0o700)
     command = [str(BIN / "python"), "-m", "datum_compute.app.local_server", "--no-controllers"]
-    server = started(
+    server = start_process(
         [*command, f"--state-dir={platform.state}"], platform.state.parent / "server.log"
     )
     try:

@@ -36,12 +36,12 @@ def test_a_standby_manager_completes_the_rollout_of_a_killed_leader(
     for part in (CENTER, "dfw"):
         assert stop(topology.managers.pop(part)) == 0
     first, leading_cell = topology.manager(CENTER), topology.manager("dfw")
-    started = [first, leading_cell]
+    start_process = [first, leading_cell]
     lease = "compute-manager-management"
     try:
         eventually(lambda: bool(lease_holder(hub, lease)), "the first leads", TIMEOUT_S)
         second, leader = topology.manager(CENTER), lease_holder(hub, lease)
-        started.append(second)
+        start_process.append(second)
         project.create(f"{NAMESPACE}/workloads", workload("passed-on", "DFW", replicas=3))
         eventually(lambda: updated_replicas(project) == 3, "three replicas are ready", TIMEOUT_S)
         assert lease_holder(cell, "compute-manager-cell")
@@ -62,6 +62,6 @@ def test_a_standby_manager_completes_the_rollout_of_a_killed_leader(
         assert (stop(second), stop(leading_cell)) == (0, 0)
         assert lease_holder(hub, lease) == "", "a stopped leader releases its lease"
     finally:
-        for process in started:
+        for process in start_process:
             stop(process)
         topology.up()

@@ -21,7 +21,7 @@ import yaml
 from testkit.processes.api_servers import START_S, RealPlane, free_ports
 from testkit.processes.kubectl import Kubectl
 from testkit.processes.local_platform import eventually
-from testkit.processes.programs import Process, kill, started, stop
+from testkit.processes.programs import Process, kill, start_process, stop
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 WEBHOOK, MANAGER, SCHEDULER = "karmada-webhook", "karmada-controller-manager", "karmada-scheduler"
@@ -102,7 +102,7 @@ class Karmada:
             SCHEDULER: ("--leader-elect=false", *quiet),
         }
         command = [str(self.assets / part), kubeconfig, *more[part]]
-        self.parts[part] = started(command, self.plane.folder / f"{part}.log")
+        self.parts[part] = start_process(command, self.plane.folder / f"{part}.log")
         if part == WEBHOOK:
             listens = partial(_listens, self.webhook_port)
             eventually(listens, "the webhook listens", within_s=START_S)

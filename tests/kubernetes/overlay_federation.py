@@ -38,7 +38,7 @@ from testkit.processes.api_servers import (
     write_kubeconfig,
 )
 from testkit.processes.local_platform import BIN, COMMAND_S, eventually
-from testkit.processes.programs import Process, started, stop
+from testkit.processes.programs import Process, start_process, stop
 from tests.deploy.overlays import DEPLOY, build_manifests, manager_container
 from tests.kubernetes.background import in_background
 from tests.kubernetes.kubelet import kubelet_of
@@ -211,7 +211,7 @@ class OverlayFederation:
     def _start(self, part: str, arguments: list[str], environment: dict[str, str]) -> None:
         (port,) = free_ports(1)
         health = {"DATUM_HEALTH_PROBE_BIND_ADDRESS": f"127.0.0.1:{port}"}
-        self.managers[part] = started(
+        self.managers[part] = start_process(
             [str(BIN / "compute-manager"), *arguments],
             self.folder / f"{part}.log",
             {**os.environ, **environment, **health},

@@ -17,7 +17,7 @@ from datum_compute.api.gateway import instance_path
 from datum_compute.api.planes import path_prefix, project_plane
 from testkit.processes.api_servers import ADMIN_TOKEN, RealPlane, free_ports
 from testkit.processes.local_platform import BIN
-from testkit.processes.programs import started, stop
+from testkit.processes.programs import start_process, stop
 from tests.deploy.overlays import OVERLAYS, build_manifests, manager_container
 from tests.e2e.processes import Api
 from tests.kubernetes.kubelet import kubelet_of
@@ -74,7 +74,7 @@ async def test_the_manager_works_under_the_shipped_account_and_instances_are_pod
     plane.admin("create", "serviceaccount", "anybody")
     (port,) = free_ports(1)
     command = [*_command(plane, tmp_path), f"--gateway-address=127.0.0.1:{port}"]
-    manager = started(command, tmp_path / "manager.log")
+    manager = start_process(command, tmp_path / "manager.log")
     try:
         async with kubelet_of(plane.kubeconfig, tmp_path / "node"):
             await _kubectl(plane, "apply", "-f", "-", stdin=json.dumps(WORKLOAD))

@@ -36,7 +36,7 @@ from testkit.processes.api_servers import (
     write_kubeconfig,
 )
 from testkit.processes.local_platform import BIN, COMMAND_S, eventually
-from testkit.processes.programs import Process, kill, started, stop
+from testkit.processes.programs import Process, kill, start_process, stop
 from tests.e2e.processes import CENTER, CLUSTERS, SHORT_TIMEOUTS, Api, condition
 from tests.karmada.hub import Karmada
 from tests.karmada.ours import OurPlane
@@ -216,13 +216,13 @@ class KubernetesTopology:
     def manager(self, part: str, *flags: str) -> Process:
         """Start an additional manager for a test, with any free health port."""
         port = "--health-probe-bind-address=127.0.0.1:0"
-        return started([*self._command(part), port, *flags], self.folder / f"{part}.log")
+        return start_process([*self._command(part), port, *flags], self.folder / f"{part}.log")
 
     def _manager(self, part: str) -> Process:
         command = [*self._command(part), "--no-leader-elect"]
         command.append(f"--health-probe-bind-address=127.0.0.1:{self.ports[part]}")
         command.append(f"--gateway-address=127.0.0.1:{self.gateways[part]}")
-        return started(command, self.folder / f"{part}.log")
+        return start_process(command, self.folder / f"{part}.log")
 
     def _command(self, part: str) -> list[str]:
         if part != CENTER:

@@ -343,9 +343,9 @@ def test_writes_that_will_still_arrive_are_counted() -> None:
         net.requests.delayed.append((always, 20.0))
         with pytest.raises(Unreachable):
             await net.send(WRITE)
-        assert net.network.on_the_way == 1
+        assert net.network.in_transit == 1
         await asyncio.sleep(20)
-        assert net.network.on_the_way == 0
+        assert net.network.in_transit == 0
 
     run(story)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import get_args
 
-from testkit.sim.loop import salted, stream
+from testkit.sim.loop import salted_random, stream
 from testkit.sim.run.main import SEEDS
 from testkit.sim.scenario.faults import CrashAtCommit, Fault
 from testkit.sim.scenario.generate import scenario_of
@@ -100,7 +100,7 @@ def test_streams_of_different_purposes_do_not_shift_each_other() -> None:
     stream(1, "disk").random()
     again = stream(1, "network")
     assert [again.random() for _ in range(3)] == expected
-    assert salted(1).random() != salted(2).random()
+    assert salted_random(1).random() != salted_random(2).random()
 
 
 def test_a_fault_is_plain_data() -> None:

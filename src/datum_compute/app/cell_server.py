@@ -147,7 +147,7 @@ async def _serve(
         registry=metrics,
         tracer=tracer,
     )
-    layout = PlaneLayout((), machines.drivers, centre=False)
+    layout = PlaneLayout((), machines.drivers, center=False)
     platform = Platform(layout, environment, journal, credentials, options)
     bound, membership = bind_cell_socket(state, membership, listener.port, listener.address)
     authority = certificate.authority.read_bytes()

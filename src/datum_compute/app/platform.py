@@ -93,14 +93,14 @@ class PlaneLayout:
     """The planes that the process serves, and the driver of each of its cells.
 
     ``projects`` exist from the start; others are created and deleted as Projects of the platform. A
-    process with ``centre=False`` serves only cells. ``elsewhere`` are planes of other processes on
+    process with ``center=False`` serves only cells. ``elsewhere`` are planes of other processes on
     which controllers of this process work. ``limits`` are the quota of every project, by resource
     type.
     """
 
     projects: tuple[PlaneName, ...]
     drivers: Mapping[PlaneName, Driver]
-    centre: bool = True
+    center: bool = True
     elsewhere: tuple[PlaneName, ...] = ()
     limits: Mapping[str, int] = field(default_factory=lambda: DEFAULT_LIMITS)
 
@@ -110,7 +110,7 @@ class PlaneLayout:
 
     @property
     def planes(self) -> tuple[PlaneName, ...]:
-        return (PLATFORM, *self.projects, HUB, *self.cells) if self.centre else self.cells
+        return (PLATFORM, *self.projects, HUB, *self.cells) if self.center else self.cells
 
     @property
     def permanent_planes(self) -> tuple[PlaneName, ...]:
@@ -121,7 +121,7 @@ class PlaneLayout:
     def members(self) -> tuple[PlaneName, ...]:
         """The cells of the hub of this process, including those of other processes."""
         remote = (plane for plane in self.elsewhere if plane_role(plane) == "cell")
-        return (*self.cells, *remote) if self.centre else ()
+        return (*self.cells, *remote) if self.center else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class Platform:
             served=ServedPlanes(
                 self.server.inventory,
                 security.authority,
-                self.projects if layout.centre else None,
+                self.projects if layout.center else None,
             ),
             telemetry=ManagerTelemetry(self._events.record, options.tracer, self.registry),
             options=ManagerOptions(
@@ -273,7 +273,7 @@ class Platform:
         for plane in self._layout.permanent_planes:
             await self.store.create_plane(plane)
             await self._prepare_plane(plane)
-        projects = await self._open_projects() if self._layout.centre else {}
+        projects = await self._open_projects() if self._layout.center else {}
         for plane in (*self._layout.permanent_planes, *self._layout.elsewhere):
             self._manager.engage(plane, self._controller_client(plane))
         for plane, entitled in projects.items():
@@ -346,7 +346,7 @@ class Platform:
                     await expire_events(self.store, plane, self.unix_s())
                 except ApiError as error:  # a full disk, or a plane that was just deleted
                     _log.warning("cannot delete expired events of %s: %s", plane, error)
-            if self._layout.centre:
+            if self._layout.center:
                 try:
                     await expire_join_tokens(self.bootstrap_client(HUB), self.unix_s())
                 except ApiError as error:

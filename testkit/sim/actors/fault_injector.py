@@ -20,7 +20,7 @@ from datum_compute.client.client import Client
 from datum_compute.store.journal import Change, Entry, LoadedPlane, MemoryJournal
 from testkit.sim.disk import CrashPoint
 from testkit.sim.host import SimulatedHost
-from testkit.sim.loop import VirtualLoop, salted
+from testkit.sim.loop import VirtualLoop, salted_random
 from testkit.sim.network import Chance, LinkFaults, SimulatedNetwork
 from testkit.sim.provider import Provider
 from testkit.sim.scenario import faults as f
@@ -130,10 +130,10 @@ class SimulatedFaultInjector:
             case f.EmptyHost():
                 await self._empty(host)
             case f.PauseHost(_, for_s, _):
-                life = host.life
-                self.loop.pause(life)
+                process_name = host.process_name
+                self.loop.pause(process_name)
                 await self.wait_until_over(for_s)
-                self.loop.resume(life)
+                self.loop.resume(process_name)
             case f.SkewClock(_, _, skew_s):
                 host.skew_s = skew_s
             case _:
@@ -225,7 +225,7 @@ class SimulatedFaultInjector:
             self.network.link_faults(source, target).cut -= 1
 
     async def _cut_in_random_order(self, for_s: float, salt: int) -> None:
-        random, links = salted(salt), self._links()
+        random, links = salted_random(salt), self._links()
         step_s = for_s / (2 * len(links))
         random.shuffle(links)
         for source, target in links:
@@ -374,7 +374,7 @@ def after_a_work(batch: Sequence[Entry], durable: bool) -> bool:
 
 
 def _chance(percent: int, salt: int) -> Chance:
-    random = salted(salt)
+    random = salted_random(salt)
     return lambda: random.random() * 100 < percent
 
 

@@ -61,9 +61,9 @@ _NO_CITY, _OTHER_CITY = "LIMBO", "AWAY"
 class CellHosts(Protocol):
     """The hosts of cells, and the content of their disks."""
 
-    def incarnation(self, cell: str) -> int: ...
+    def wipe_count(self, cell: str) -> int: ...
 
-    def keep(self, cell: str, certificate: str) -> None:
+    def store_certificate(self, cell: str, certificate: str) -> None:
         """Store the certificate that the cell received when it joined."""
         ...
 
@@ -71,7 +71,7 @@ class CellHosts(Protocol):
         """Stop the host, and start it with an empty disk."""
         ...
 
-    def joining_with(self, token: str) -> Client:
+    def joining_client(self, token: str) -> Client:
         """Return a client of the hub with this token."""
         ...
 
@@ -133,10 +133,10 @@ async def join(users: Users, cell: str, city: str = "") -> None:
         }
         head = {"apiVersion": JOIN_TOKEN.api_version, "kind": JOIN_TOKEN.kind}
         await hub.create_plain(JOIN_TOKEN, {**head, "metadata": {"name": name}, "spec": spec})
-        asked = join_spec(cell, city or city_of(cell), machines.incarnation(cell))
+        asked = join_spec(cell, city or city_of(cell), machines.wipe_count(cell))
         joining = CellJoin(metadata=ObjectMeta(), spec=asked)
-        answer = await machines.joining_with(text).create(CELL_JOIN, joining)
-        machines.keep(cell, answer.status.certificate)
+        answer = await machines.joining_client(text).create(CELL_JOIN, joining)
+        machines.store_certificate(cell, answer.status.certificate)
         return True
 
     await until(is_member)

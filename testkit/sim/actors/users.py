@@ -315,7 +315,7 @@ class Users:
     async def _delete(
         self, plane: str, kind: KindInfo[Any], pick: int, prefix: str, *, orphan: bool = False
     ) -> None:
-        found = await self.picked(plane, kind, pick, prefix)
+        found = await self.pick_object(plane, kind, pick, prefix)
         if found is not None:
             ref = _ref(found)
             self.tamper(plane, ref)
@@ -325,7 +325,7 @@ class Users:
 
     async def _edit(self, operation: EditObject) -> None:
         kind = _BY_RESOURCE[operation.resource]
-        found = await self.picked(operation.plane, kind, operation.pick, "")
+        found = await self.pick_object(operation.plane, kind, operation.pick, "")
         patch = _edit_of(operation, kind, found) if found is not None else None
         if found is not None and patch is not None:
             ref = _ref(found)
@@ -338,11 +338,11 @@ class Users:
 
     async def _create_poison(self, plane: str, kind: KindInfo[Any]) -> None:
         """Create an object of the kind whose name and labels match no other object."""
-        found = await self.picked(plane, kind, 0, "")
+        found = await self.pick_object(plane, kind, 0, "")
         if found is None:
             return
         metadata = found["metadata"]
-        odd = {
+        malformed = {
             **found,
             "metadata": {
                 "name": "poison",
@@ -352,13 +352,13 @@ class Users:
             },
         }
         if kind is WORK:
-            odd["spec"] = {"workload": {"manifests": [_UNKNOWN]}}
+            malformed["spec"] = {"workload": {"manifests": [_UNKNOWN]}}
         self.tamper(plane, Ref(metadata.get("namespace", ""), "poison"))
         self.log(f"operator creates {kind.kind} poison on {plane}")
         client = self.clients[PlaneName(plane)]
-        await self.retry_until_done(lambda: client.create_plain(kind, odd), plane)
+        await self.retry_until_done(lambda: client.create_plain(kind, malformed), plane)
 
-    async def picked(
+    async def pick_object(
         self, plane: str, kind: KindInfo[Any], pick: int, prefix: str
     ) -> JsonObject | None:
         try:
@@ -517,7 +517,7 @@ async def _delete_all(users: Users, plane: str, resource: str, prefix: str) -> N
 
 async def _drop_field(users: Users, operation: DropField) -> None:
     kind = _BY_RESOURCE[operation.resource]
-    found = await users.picked(operation.plane, kind, operation.pick, "")
+    found = await users.pick_object(operation.plane, kind, operation.pick, "")
     fields = sorted((found or {}).get("spec") or {})
     if found is None or not fields:
         return

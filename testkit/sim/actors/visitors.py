@@ -22,7 +22,7 @@ from testkit.sim.traffic import SimulatedTraffic
 
 # Waking a stopped machine also takes its grace period; the rest is for scheduling.
 BOUND_S = HOLD_S + 35.0
-_LOOK_S = 0.05
+_CHECK_INTERVAL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,16 @@ class Visitors:
         self, visit: Visit, host: SimulatedHost, traffic: SimulatedTraffic, port: PublishedPort
     ) -> None:
         """Open one connection. It runs in a task of the host and ends with the host."""
-        cell, began_s, backends = cell_plane(visit.cell), self.now(), port.backends
+        cell, started_s, backends = cell_plane(visit.cell), self.now(), port.backends
         opened = await traffic.connect(port)
-        took_s = self.now() - began_s
+        took_s = self.now() - started_s
         for machine_id in self.state.providers[cell].overlaps:
             self.report_violation(f"I27: {machine_id} was woken twice at once")
         if opened is None or took_s > BOUND_S:
-            if any(self._was_available(cell, b, began_s) and b in port.backends for b in backends):
+            if any(
+                self._was_available(cell, backend, started_s) and backend in port.backends
+                for backend in backends
+            ):
                 self.report_violation(
                     f"I27: a connection to {visit.cell} was not served in {took_s:.1f} s"
                 )
@@ -82,13 +85,14 @@ class Visitors:
                 self.report_violation(f"I27: {backend.machine_id} sleeps under an open connection")
             if self.now() >= until_s:
                 break
-            await asyncio.sleep(min(_LOOK_S, max(0.0, until_s - self.now())))
+            await asyncio.sleep(min(_CHECK_INTERVAL_S, max(0.0, until_s - self.now())))
         traffic.balancer.release(opened)
 
     def _was_available(self, cell: PlaneName, backend: Backend, since_s: float) -> bool:
         """Return True if the machine existed all the time, and its provider answered correctly."""
         provider = self.state.providers[cell]
         machine = provider.alive().get(backend.machine_id)
-        sound = not provider.away and provider.lie is None
-        long_so = provider.correct_since_s < provider.now() - (self.now() - since_s)
-        return machine is not None and machine.gone_from_s is None and sound and long_so
+        is_correct_now = not provider.away and provider.lie is None
+        is_correct_since_start = provider.correct_since_s < provider.now() - (self.now() - since_s)
+        exists = machine is not None and machine.gone_from_s is None
+        return exists and is_correct_now and is_correct_since_start

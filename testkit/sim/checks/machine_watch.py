@@ -17,7 +17,7 @@ from datum_compute.api.planes import PlaneName
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.checks.state import ClusterState, is_terminating, is_true
 from testkit.sim.scenario.faults import BurnMachines, Fault, LoseMachine, StopHost
-from testkit.sim.scenario.scenario import CENTRE, MANAGER
+from testkit.sim.scenario.scenario import CENTER, MANAGER
 
 LOOK_S = 5.0
 # A cell observes its machines at least every half minute, plus or minus a tenth.
@@ -34,7 +34,7 @@ def is_watched(faults: Sequence[Fault]) -> bool:
 
 
 def _affects_no_cell(fault: Fault) -> bool:
-    return isinstance(fault, StopHost) and fault.host in (CENTRE, MANAGER)
+    return isinstance(fault, StopHost) and fault.host in (CENTER, MANAGER)
 
 
 def find_machine_violation(state: ClusterState) -> str:

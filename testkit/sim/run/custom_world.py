@@ -48,13 +48,13 @@ from testkit.sim.checks.state import ClusterState, Rows
 from testkit.sim.disk import Disk
 from testkit.sim.host import HostEnvironment, HostRoles, SimulatedHost, credentials_of
 from testkit.sim.loop import VirtualLoop, run_virtual, stream
-from testkit.sim.network import Around, SimulatedNetwork
+from testkit.sim.network import SimulatedNetwork, WrapTransport
 from testkit.sim.run.shrink import shrink
 from testkit.sim.run.trial import Failure, run_trial
 from testkit.sim.run.world import Outcome, WorldBroken
 from testkit.sim.scenario.draw import MEDIUM, draw_faults
 from testkit.sim.scenario.faults import AnswerFromCache, ExpireToken, Fault, LoseHistory
-from testkit.sim.scenario.scenario import CENTRE, MANAGER, USER, Scenario, WorldLayout
+from testkit.sim.scenario.scenario import CENTER, MANAGER, USER, Scenario, WorldLayout
 
 # Faults are drawn for a world with a cell. Faults of that cell are left out.
 LAYOUT = WorldLayout("managers", ("alpha",), ("dfw",))
@@ -143,7 +143,7 @@ def custom_scenario_of(seed: int) -> Scenario:
     ]
     random = stream(seed, "faults", "blind")
     at_s = round(random.uniform(0, WINDOW_S), 2)
-    link = (at_s, round(random.uniform(2, 10), 2), MANAGER, CENTRE)
+    link = (at_s, round(random.uniform(2, 10), 2), MANAGER, CENTER)
     blind = random.choice((LoseHistory(*link), ExpireToken(*link), AnswerFromCache(*link, 5.0)))
     faults: tuple[Fault, ...] = (*drawn[: seed % 6], blind)
     return Scenario(seed, LAYOUT, (), faults, chaos_s=WINDOW_S + TAIL_S)
@@ -163,7 +163,7 @@ class _CustomWorld:
             lambda part: stream(seed, "network", part), self._state.version_before, self._count
         )
         self._build_hosts()
-        client = _client_of(self._network.transport(USER, CENTRE))
+        client = _client_of(self._network.transport(USER, CENTER))
         self._user = CustomUser(client, stream(seed, "workload"))
         self._chaos = SimulatedFaultInjector(
             loop=loop,
@@ -197,7 +197,7 @@ class _CustomWorld:
         await self._settles(program.left)
         return Outcome(
             commits=self._state.writes,
-            crashes=sum(host.crashed for host in self._network.hosts.values()),
+            crashes=sum(host.crash_count for host in self._network.hosts.values()),
             virtual_s=self._loop.time(),
             trace=self.observer.trace,
             sometimes=dict(self._seen),
@@ -207,7 +207,7 @@ class _CustomWorld:
     async def _settles(self, missing: Callable[[ClusterState], str]) -> None:
         """Wait until ``missing`` returns the empty string, then check that nothing is written."""
         deadline_s = self._loop.time() + CONVERGE_S
-        while left := missing(self._state) or ("late" if self._network.on_the_way else ""):
+        while left := missing(self._state) or ("late" if self._network.in_transit else ""):
             if self._loop.time() > deadline_s:
                 raise InvariantBroken(f"I6: not converged: {left}")
             await asyncio.sleep(1)
@@ -219,31 +219,33 @@ class _CustomWorld:
             raise InvariantBroken(f"I6: a settled world writes: {last}")
 
     def _build_hosts(self) -> None:
-        around = HostEnvironment(
+        host_environment = HostEnvironment(
             loop=self._loop,
             credentials=credentials_of(_PLANES),
             providers={},
             reach=self._reach,
             on_commit=self._on_commit,
-            on_death=self._network.drop_host,
+            on_crash=self._network.drop_host,
             on_exit=self._on_exit,
             on_answer=lambda _request, _response: None,
         )
         cluster_controllers = tuple(c for c in registry.CLUSTER if c.role in ("hub", "platform"))
         process = partial(_CustomProcess, program=self._program)
         cast = (
-            HostRoles(CENTRE, _PLANES, True, cluster_controllers, ()),
+            HostRoles(CENTER, _PLANES, True, cluster_controllers, ()),
             HostRoles(MANAGER, (), False, (), (HUB,), process=process),
         )
         for number, roles in enumerate(cast):
             disk = Disk(stream(self._scenario.seed, "disk", roles.name))
             ids = stream(self._scenario.seed, "ids", roles.name)
-            self._network.hosts[roles.name] = SimulatedHost(roles, around, disk, ids, number)
+            self._network.hosts[roles.name] = SimulatedHost(
+                roles, host_environment, disk, ids, number
+            )
 
-    def _reach(self, source: str, _plane: PlaneName, around: Around) -> Transport:
-        link = around(self._network.transport(source, CENTRE))
+    def _reach(self, source: str, _plane: PlaneName, wrap: WrapTransport) -> Transport:
+        link = wrap(self._network.transport(source, CENTER))
         random = stream(self._scenario.seed, "network", f"retries-{source}")
-        return link if source == CENTRE else RetryingTransport(link, random)
+        return link if source == CENTER else RetryingTransport(link, random)
 
     def _on_commit(self, number: int, batch: Sequence[Entry]) -> None:
         before = dict(self._state.rows.get(HUB, {}))

@@ -51,7 +51,7 @@ from testkit.sim.checks.state import ClusterState
 from testkit.sim.disk import Disk
 from testkit.sim.host import EPOCH_S, HostEnvironment, HostRoles, SimulatedHost, credentials_of
 from testkit.sim.loop import VirtualLoop, run_virtual, stream
-from testkit.sim.network import Around, SimulatedNetwork
+from testkit.sim.network import SimulatedNetwork, WrapTransport
 from testkit.sim.provider import Provider
 from testkit.sim.scenario import faults as f
 from testkit.sim.scenario.draw import MEDIUM, draw_data, draw_operations
@@ -118,7 +118,9 @@ class SingleClusterWorld:
         await self._bring_up()
         begin_s = self._loop.time()
         random = stream(self._seed, "workload")
-        operations = [_later(o, begin_s) for o in _by_users(random, self._seed)]
+        operations = [
+            _delay_operation(o, begin_s) for o in _draw_user_operations(random, self._seed)
+        ]
         acting = self._loop.create_task(self.users.perform_all(operations))
         leaving = self._loop.create_task(self._short_life(random))
         faults = draw_faults(stream(self._seed, "faults"), begin_s)
@@ -230,13 +232,13 @@ class SingleClusterWorld:
     # --- construction
 
     def _build_all_hosts(self) -> dict[str, SimulatedHost]:
-        around = HostEnvironment(
+        host_environment = HostEnvironment(
             loop=self._loop,
             credentials=credentials_of((PLATFORM, HUB)),
             providers={CELL: self.provider},
             reach=self._reach,
             on_commit=self._on_commit,
-            on_death=self._on_death,
+            on_crash=self._on_death,
             on_exit=lambda _host, _error: None,
             on_answer=lambda _request, _response: None,
         )
@@ -249,11 +251,13 @@ class SingleClusterWorld:
             )
         ):
             disk, ids = (stream(self._seed, purpose, roles.name) for purpose in ("disk", "ids"))
-            self.network.hosts[roles.name] = SimulatedHost(roles, around, Disk(disk), ids, number)
+            self.network.hosts[roles.name] = SimulatedHost(
+                roles, host_environment, Disk(disk), ids, number
+            )
         return self.network.hosts
 
-    def _reach(self, source: str, _plane: PlaneName, around: Around) -> Transport:
-        link = around(self.network.transport(source, SERVER_HOST))
+    def _reach(self, source: str, _plane: PlaneName, wrap: WrapTransport) -> Transport:
+        link = wrap(self.network.transport(source, SERVER_HOST))
         if source == SERVER_HOST:
             return link
         return RetryingTransport(link, stream(self._seed, "network", f"retries-{source}"))
@@ -268,10 +272,10 @@ class SingleClusterWorld:
         self.network.drop_host(host)
 
     def _on_commit(self, number: int, batch: Sequence[Entry]) -> None:
-        self.observer.on_commit(number, [_shown(entry) for entry in batch])
+        self.observer.on_commit(number, [_entry_on_federation_plane(entry) for entry in batch])
 
 
-def _shown(entry: Entry) -> Entry:
+def _entry_on_federation_plane(entry: Entry) -> Entry:
     """Assign a row to the plane of a federation that would hold it."""
     if not isinstance(entry, Change) or entry.plane != PLATFORM:
         return entry
@@ -279,21 +283,21 @@ def _shown(entry: Entry) -> Entry:
     return msgspec.structs.replace(entry, plane=CELL if on_cell else project_plane(PROJECT))
 
 
-def _by_users(random: Random, seed: int) -> list[ByUser]:
+def _draw_user_operations(random: Random, seed: int) -> list[ByUser]:
     drawn = draw_operations(random, _LAYOUT, MEDIUM, CHAOS_S / 2)
     if seed % 2 == 0:
         drawn = draw_data(stream(seed, "workload", "data"), _LAYOUT, drawn, CHAOS_S / 2)
     return [operation for operation in drawn if isinstance(operation, ByUser)]
 
 
-def _later(operation: Operation, by_s: float) -> Operation:
+def _delay_operation(operation: Operation, by_s: float) -> Operation:
     return replace(operation, at_s=operation.at_s + by_s)
 
 
-async def _retry_until_done(ask: Callable[[], object]) -> None:
+async def _retry_until_done(send_request: Callable[[], object]) -> None:
     while True:
         try:
-            await ask()  # type: ignore[misc]
+            await send_request()  # type: ignore[misc]
         except (AlreadyExists, NotFound):
             return
         except (ApiError, Unreachable):

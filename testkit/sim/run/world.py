@@ -61,7 +61,7 @@ from testkit.sim.host import (
     roles_of,
 )
 from testkit.sim.loop import VirtualLoop, run_virtual, stream
-from testkit.sim.network import Around, SimulatedNetwork
+from testkit.sim.network import SimulatedNetwork, WrapTransport
 from testkit.sim.provider import Provider, adoption_times
 from testkit.sim.scenario.faults import (
     DelayWrites,
@@ -249,7 +249,7 @@ class World:
         self._check_tasks(busy)
         return Outcome(
             commits=sum(host.disk.commits for host in self.hosts.values()),
-            crashes=sum(host.crashed for host in self.hosts.values()),
+            crashes=sum(host.crash_count for host in self.hosts.values()),
             virtual_s=self._loop.time(),
             trace=self.observer.trace,
             sometimes=dict(sorted(self.sometimes.items())),
@@ -274,7 +274,7 @@ class World:
         self.observer.log("calm")
         await self._until(lambda: "" if acting.done() else "users still retry")
         await acting
-        await self._until(lambda: "late writes arrive" if self.network.on_the_way else "")
+        await self._until(lambda: "late writes arrive" if self.network.in_transit else "")
         if raging.done():
             await raging
         # A backlog of events arrives at a known time; the product can react only after that.
@@ -350,13 +350,18 @@ class World:
                 raise InvariantBroken(missing)
 
     def _tasks_alive(self) -> dict[str, int]:
-        return {host.life: self._loop.tasks_alive(host.life) for host in self.hosts.values()}
+        return {
+            host.process_name: self._loop.tasks_alive(host.process_name)
+            for host in self.hosts.values()
+        }
 
     def _check_tasks(self, before: dict[str, int]) -> None:
         """I20: check that after everything was deleted processes have no more tasks than before."""
-        for life, count in self._tasks_alive().items():
-            if count > before.get(life, count) + TASKS_MORE:
-                raise InvariantBroken(f"I20: {life} has {count} tasks, {before[life]} before")
+        for process_name, count in self._tasks_alive().items():
+            if count > before.get(process_name, count) + TASKS_MORE:
+                raise InvariantBroken(
+                    f"I20: {process_name} has {count} tasks, {before[process_name]} before"
+                )
 
     def _is_sound(self) -> bool:
         """Return True if no cell is lost and no operator left contradictory objects."""
@@ -450,26 +455,28 @@ class World:
 
     def _build_all_hosts(self) -> dict[str, SimulatedHost]:
         seed = self._scenario.seed
-        around = HostEnvironment(
+        host_environment = HostEnvironment(
             loop=self._loop,
             credentials=self._credentials,
             providers=self.providers,
             limits=self._scenario.layout.limits,
             reach=self._reach,
             on_commit=self.observer.on_commit,
-            on_death=self._on_death,
+            on_crash=self._on_death,
             on_exit=self._on_exit,
             on_answer=self._on_answer,
         )
         for number, roles in enumerate(roles_of(self._scenario.layout)):
             disk = Disk(stream(seed, "disk", roles.name))
             ids = stream(seed, "ids", roles.name)
-            self.network.hosts[roles.name] = SimulatedHost(roles, around, disk, ids, number)
+            self.network.hosts[roles.name] = SimulatedHost(
+                roles, host_environment, disk, ids, number
+            )
         return self.network.hosts
 
-    def _reach(self, source: str, plane: PlaneName, around: Around) -> Transport:
+    def _reach(self, source: str, plane: PlaneName, wrap: WrapTransport) -> Transport:
         target = host_of_plane(self._scenario.layout, plane)
-        link = around(self.network.transport(source, target))
+        link = wrap(self.network.transport(source, target))
         if source == target:
             return link
         random = stream(self._scenario.seed, "network", f"retries-{source}-{target}")
@@ -528,7 +535,7 @@ def _bring_up_layout(layout: WorldLayout) -> Disks:
         await asyncio.sleep(_BRING_UP_S)
         assert all(host.is_up for host in world.hosts.values()), "a host did not come up"
         return {
-            host.name: (host.disk.journal, host.ids_made, host.certificate)
+            host.name: (host.disk.journal, host.last_id, host.certificate)
             for host in world.hosts.values()
         }
 

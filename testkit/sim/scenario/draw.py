@@ -271,165 +271,167 @@ def draw_faults(
     return tuple(sorted(found, key=lambda fault: fault.at_s))
 
 
-def _host(random: Random, layout: WorldLayout) -> str:
+def _draw_host(random: Random, layout: WorldLayout) -> str:
     return random.choice(hosts_of(layout))
 
 
-def _disk_host(random: Random, layout: WorldLayout) -> str:
+def _draw_disk_host(random: Random, layout: WorldLayout) -> str:
     """Return a host with a store."""
     return random.choice([host for host in hosts_of(layout) if host not in MANAGERS])
 
 
-def _centre(layout: WorldLayout) -> str:
+def _center_host(layout: WorldLayout) -> str:
     return hosts_of(layout)[0]
 
 
-def _link(random: Random, layout: WorldLayout) -> tuple[str, str]:
+def _draw_link(random: Random, layout: WorldLayout) -> tuple[str, str]:
     return random.choice(links_of(layout))
 
 
-def _crash(random: Random, layout: WorldLayout, at_s: float, _for_s: float) -> f.Fault:
+def _crash_at_commit(random: Random, layout: WorldLayout, at_s: float, _for_s: float) -> f.Fault:
     return f.CrashAtCommit(
-        at_s, _disk_host(random, layout), random.randint(1, 40), random.random() < 0.5
+        at_s, _draw_disk_host(random, layout), random.randint(1, 40), random.random() < 0.5
     )
 
 
-def _crash_between(random: Random, layout: WorldLayout, at_s: float, _for_s: float) -> f.Fault:
-    return f.CrashBetweenPlanes(at_s, _centre(layout))
+def _crash_between_planes(
+    random: Random, layout: WorldLayout, at_s: float, _for_s: float
+) -> f.Fault:
+    return f.CrashBetweenPlanes(at_s, _center_host(layout))
 
 
-def _stop(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
-    return f.StopHost(at_s, for_s, _host(random, layout))
+def _stop_host(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
+    return f.StopHost(at_s, for_s, _draw_host(random, layout))
 
 
-def _empty(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
+def _empty_host(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
     if layout.processes == "one":
-        return _stop(random, layout, at_s, for_s)
+        return _stop_host(random, layout, at_s, for_s)
     return f.EmptyHost(at_s, host_of_cell(layout, random.choice(layout.cells)))
 
 
-def _pause(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
-    return f.PauseHost(at_s, for_s, _host(random, layout))
+def _pause_host(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
+    return f.PauseHost(at_s, for_s, _draw_host(random, layout))
 
 
-def _skew(random: Random, layout: WorldLayout, at_s: float, _for_s: float) -> f.Fault:
+def _skew_clock(random: Random, layout: WorldLayout, at_s: float, _for_s: float) -> f.Fault:
     skew_s = random.choice((-7200.0, -30.0, 45.0, 86400.0))
-    return f.SkewClock(at_s, _host(random, layout), skew_s)
+    return f.SkewClock(at_s, _draw_host(random, layout), skew_s)
 
 
-def _full(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
-    return f.FillDisk(at_s, for_s, _disk_host(random, layout))
+def _fill_disk(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
+    return f.FillDisk(at_s, for_s, _draw_disk_host(random, layout))
 
 
-def _sync(random: Random, layout: WorldLayout, at_s: float, _for_s: float) -> f.Fault:
-    return f.BreakSync(at_s, _disk_host(random, layout), random.random() < 0.5)
+def _break_sync(random: Random, layout: WorldLayout, at_s: float, _for_s: float) -> f.Fault:
+    return f.BreakSync(at_s, _draw_disk_host(random, layout), random.random() < 0.5)
 
 
-def _slow(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
-    return f.SlowHost(at_s, for_s, _disk_host(random, layout), random.choice((10.0, 100.0)))
+def _slow_host(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
+    return f.SlowHost(at_s, for_s, _draw_disk_host(random, layout), random.choice((10.0, 100.0)))
 
 
-def _cut(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
-    source, target = _link(random, layout)
+def _cut_link(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
+    source, target = _draw_link(random, layout)
     if random.random() < 0.5:
         source, target = target, source
     return f.CutLink(at_s, for_s, source, target)
 
 
-def _isolate(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
+def _isolate_cell(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
     if layout.processes == "one":
-        return _cut(random, layout, at_s, for_s)
+        return _cut_link(random, layout, at_s, for_s)
     return f.IsolateHost(at_s, for_s, host_of_cell(layout, random.choice(layout.cells)))
 
 
 def _lose_cell(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
     if layout.processes == "one":
-        return _stop(random, layout, at_s, for_s)
+        return _stop_host(random, layout, at_s, for_s)
     return f.StopHost(at_s, f.FOR_EVER, host_of_cell(layout, random.choice(layout.cells)))
 
 
-def _flap(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
+def _flap_link(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
     period_s = random.choice((0.3, 2.0, 9.0))
-    return f.FlapLink(at_s, for_s, *_link(random, layout), period_s)
+    return f.FlapLink(at_s, for_s, *_draw_link(random, layout), period_s)
 
 
 def _swizzle(random: Random, _layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
-    return f.SwizzleClog(at_s, for_s, _salt(random))
+    return f.SwizzleClog(at_s, for_s, _draw_salt(random))
 
 
-def _lose(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
+def _lose_requests(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
     percent, applied = random.choice((5, 30, 60)), random.random() < 0.6
-    link = _link(random, layout)
-    return f.LoseRequests(at_s, for_s, *link, percent, applied, _salt(random))
+    link = _draw_link(random, layout)
+    return f.LoseRequests(at_s, for_s, *link, percent, applied, _draw_salt(random))
 
 
-def _delay(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
+def _delay_writes(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
     percent, delay_s = random.choice((5, 30)), random.choice((0.5, 5.0, 20.0))
-    link = _link(random, layout)
-    return f.DelayWrites(at_s, for_s, *link, percent, delay_s, _salt(random))
+    link = _draw_link(random, layout)
+    return f.DelayWrites(at_s, for_s, *link, percent, delay_s, _draw_salt(random))
 
 
-def _repeat(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
+def _repeat_writes(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
     percent, delay_s = random.choice((5, 30)), random.choice((0.1, 3.0))
-    link = _link(random, layout)
-    return f.RepeatWrites(at_s, for_s, *link, percent, delay_s, _salt(random))
+    link = _draw_link(random, layout)
+    return f.RepeatWrites(at_s, for_s, *link, percent, delay_s, _draw_salt(random))
 
 
 def _throttle(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
     percent = random.choice((20, 80))
-    return f.Throttle(at_s, for_s, *_link(random, layout), percent, _salt(random))
+    return f.Throttle(at_s, for_s, *_draw_link(random, layout), percent, _draw_salt(random))
 
 
-def _conflicts(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
+def _conflict_storm(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
     cells = ((cell_plane(name), INSTANCE.resource) for name in layout.cells)
     places = [(HUB, WORK.resource), (HUB, DEPLOYMENT.resource), *cells]
     return f.ConflictStorm(at_s, min(for_s, 3.0), *random.choice(places), 0.05)
 
 
-def _stale(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
-    return f.StaleLists(at_s, for_s, *_link(random, layout), random.choice((0.5, 3.0, 10.0)))
+def _serve_stale_lists(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
+    return f.StaleLists(at_s, for_s, *_draw_link(random, layout), random.choice((0.5, 3.0, 10.0)))
 
 
-def _pages(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
-    return f.BreakPages(at_s, for_s, *_link(random, layout))
+def _break_pages(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
+    return f.BreakPages(at_s, for_s, *_draw_link(random, layout))
 
 
-def _close(random: Random, layout: WorldLayout, at_s: float, _for_s: float) -> f.Fault:
-    return f.CloseWatches(at_s, *_link(random, layout))
+def _close_watches(random: Random, layout: WorldLayout, at_s: float, _for_s: float) -> f.Fault:
+    return f.CloseWatches(at_s, *_draw_link(random, layout))
 
 
-def _forget(random: Random, layout: WorldLayout, at_s: float, _for_s: float) -> f.Fault:
-    return f.ForgetHistory(at_s, _disk_host(random, layout))
+def _drop_history(random: Random, layout: WorldLayout, at_s: float, _for_s: float) -> f.Fault:
+    return f.ForgetHistory(at_s, _draw_disk_host(random, layout))
 
 
-def _half_open(random: Random, layout: WorldLayout, at_s: float, _for_s: float) -> f.Fault:
-    return f.HalfOpenWatches(at_s, *_link(random, layout))
+def _half_open_watches(random: Random, layout: WorldLayout, at_s: float, _for_s: float) -> f.Fault:
+    return f.HalfOpenWatches(at_s, *_draw_link(random, layout))
 
 
-def _slow_watch(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
+def _slow_watches(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
     delay_s = random.choice((3.0, 100.0))
-    return f.SlowWatches(at_s, for_s, *_link(random, layout), delay_s)
+    return f.SlowWatches(at_s, for_s, *_draw_link(random, layout), delay_s)
 
 
 def _repeat_events(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
     percent = random.choice((10, 50))
-    return f.RepeatEvents(at_s, for_s, *_link(random, layout), percent, _salt(random))
+    return f.RepeatEvents(at_s, for_s, *_draw_link(random, layout), percent, _draw_salt(random))
 
 
-def _lag(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
-    return f.LagWatches(at_s, for_s, *_link(random, layout), random.choice((0.2, 2.0, 8.0)))
+def _lag_watches(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
+    return f.LagWatches(at_s, for_s, *_draw_link(random, layout), random.choice((0.2, 2.0, 8.0)))
 
 
 def _lose_deletes(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
-    return f.LoseDeletes(at_s, for_s, *_link(random, layout))
+    return f.LoseDeletes(at_s, for_s, *_draw_link(random, layout))
 
 
-def _liar(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
+def _make_provider_lie(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
     lie = random.choice(("never-there", "still-alive", "there-twice"))
     return f.LyingProvider(at_s, for_s, random.choice(layout.cells), lie)  # type: ignore[arg-type]
 
 
-def _away(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
+def _take_provider_away(random: Random, layout: WorldLayout, at_s: float, for_s: float) -> f.Fault:
     return f.ProviderAway(at_s, for_s, random.choice(layout.cells))
 
 
@@ -437,48 +439,58 @@ def _lose_machine(random: Random, layout: WorldLayout, at_s: float, _for_s: floa
     return f.LoseMachine(at_s, random.choice(layout.cells), random.randrange(100))
 
 
-def _salt(random: Random) -> int:
+def _draw_salt(random: Random) -> int:
     return random.getrandbits(32)
 
 
 DRAWS: tuple[tuple[Draw, float], ...] = (
-    (_crash, 6),
-    (_crash_between, 2),
-    (_stop, 2),
+    (_crash_at_commit, 6),
+    (_crash_between_planes, 2),
+    (_stop_host, 2),
     (_lose_cell, 0.5),
-    (_empty, 1),
-    (_pause, 1),
-    (_skew, 1),
-    (_full, 1),
-    (_sync, 1),
-    (_slow, 1),
-    (_cut, 2),
-    (_isolate, 2),
-    (_flap, 1),
+    (_empty_host, 1),
+    (_pause_host, 1),
+    (_skew_clock, 1),
+    (_fill_disk, 1),
+    (_break_sync, 1),
+    (_slow_host, 1),
+    (_cut_link, 2),
+    (_isolate_cell, 2),
+    (_flap_link, 1),
     (_swizzle, 1),
-    (_lose, 3),
-    (_delay, 2),
-    (_repeat, 2),
+    (_lose_requests, 3),
+    (_delay_writes, 2),
+    (_repeat_writes, 2),
     (_throttle, 1),
-    (_conflicts, 1),
-    (_stale, 2),
-    (_pages, 0.3),
-    (_close, 2),
-    (_forget, 2),
-    (_half_open, 1),
-    (_slow_watch, 1),
+    (_conflict_storm, 1),
+    (_serve_stale_lists, 2),
+    (_break_pages, 0.3),
+    (_close_watches, 2),
+    (_drop_history, 2),
+    (_half_open_watches, 1),
+    (_slow_watches, 1),
     (_repeat_events, 1),
-    (_lag, 2),
+    (_lag_watches, 2),
     (_lose_deletes, 1),
-    (_liar, 2),
-    (_away, 1),
+    (_make_provider_lie, 2),
+    (_take_provider_away, 1),
     (_lose_machine, 2),
 )
 
 # All faults that prevent planes from reaching each other.
 PARTITIONS: tuple[Draw, ...] = (
-    *(_cut, _isolate, _flap, _swizzle, _lose, _delay, _half_open, _slow_watch, _lag),
-    *(_stop, _lose_cell, _close, _stale),
+    *(
+        _cut_link,
+        _isolate_cell,
+        _flap_link,
+        _swizzle,
+        _lose_requests,
+        _delay_writes,
+        _half_open_watches,
+        _slow_watches,
+        _lag_watches,
+    ),
+    *(_stop_host, _lose_cell, _close_watches, _serve_stale_lists),
 )
 
 

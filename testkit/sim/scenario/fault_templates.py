@@ -61,17 +61,17 @@ def with_fault_template(random: Random, scenario: Scenario) -> Scenario:
 def _blind_spell(random: Random, scenario: Scenario) -> Scenario:
     """A process observes nothing of what users do, and later only the result."""
     link = random.choice(links_of(scenario.layout))
-    at_s = _moment(random, scenario)
-    return with_steps(scenario, (), (c.LoseHistory(at_s, _lasting(random), *link),))
+    at_s = _draw_moment_s(random, scenario)
+    return with_steps(scenario, (), (c.LoseHistory(at_s, _draw_duration_s(random), *link),))
 
 
 def _recreated_unseen(random: Random, scenario: Scenario) -> Scenario:
     """An object on the hub is replaced by one with the same name while a cell is not watching."""
     scenario = split(scenario)
-    cell, at_s = random.choice(scenario.layout.cells), _moment(random, scenario)
+    cell, at_s = random.choice(scenario.layout.cells), _draw_moment_s(random, scenario)
     link = (host_of_cell(scenario.layout, cell), hosts_of(scenario.layout)[0])
     deleted = DeleteObject(round(at_s + 0.5, 2), HUB, DEPLOYMENT.resource, random.randrange(100))
-    return with_steps(scenario, (deleted,), (c.LoseHistory(at_s, _lasting(random), *link),))
+    return with_steps(scenario, (deleted,), (c.LoseHistory(at_s, _draw_duration_s(random), *link),))
 
 
 def _restart_onto_a_cache(random: Random, scenario: Scenario) -> Scenario:
@@ -82,14 +82,16 @@ def _restart_onto_a_cache(random: Random, scenario: Scenario) -> Scenario:
     create = CreateWorkload(0.0, project, "db", "db:1", 2, (cell.upper(),))
     delete = DeleteWorkload(round(at_s + random.uniform(0.1, 1), 2), project, "db")
     host = host_of_cell(scenario.layout, cell)
-    fault = c.AnswerFromCache(at_s, _lasting(random), hosts_of(scenario.layout)[0], host, 20.0)
+    fault = c.AnswerFromCache(
+        at_s, _draw_duration_s(random), hosts_of(scenario.layout)[0], host, 20.0
+    )
     return with_steps(replace(scenario, operations=()), (create, delete), (fault,))
 
 
 def _replayed(random: Random, scenario: Scenario) -> Scenario:
     link = random.choice(links_of(scenario.layout))
-    at_s, percent = _moment(random, scenario), random.choice((10, 50))
-    fault = f.RepeatEvents(at_s, _lasting(random), *link, percent, random.getrandbits(32))
+    at_s, percent = _draw_moment_s(random, scenario), random.choice((10, 50))
+    fault = f.RepeatEvents(at_s, _draw_duration_s(random), *link, percent, random.getrandbits(32))
     return with_steps(scenario, (), (fault,))
 
 
@@ -123,7 +125,7 @@ def _trouble_with_writes(random: Random, scenario: Scenario) -> Scenario:
 
 def _expired_token(random: Random, scenario: Scenario) -> Scenario:
     link = random.choice(links_of(scenario.layout))
-    fault = c.ExpireToken(_moment(random, scenario), _lasting(random), *link)
+    fault = c.ExpireToken(_draw_moment_s(random, scenario), _draw_duration_s(random), *link)
     return with_steps(scenario, (), (fault,))
 
 
@@ -145,24 +147,24 @@ def _lost_with_a_copy(random: Random, scenario: Scenario) -> Scenario:
 
 def _restored(random: Random, scenario: Scenario) -> Scenario:
     plane = random.choice((HUB, *map(cell_plane, scenario.layout.cells)))
-    fault = c.RestorePlane(_moment(random, scenario), _lasting(random), plane)
+    fault = c.RestorePlane(_draw_moment_s(random, scenario), _draw_duration_s(random), plane)
     return with_steps(scenario, (), (fault,))
 
 
 def _migrated(random: Random, scenario: Scenario) -> Scenario:
     """Every row of a plane is written again, perhaps while commits are slow."""
-    plane, at_s = random.choice(scenario.layout.planes), _moment(random, scenario)
+    plane, at_s = random.choice(scenario.layout.planes), _draw_moment_s(random, scenario)
     faults: tuple[f.Fault, ...] = (c.TouchEverything(at_s, plane),)
     if random.random() < 0.5:
         host = host_of_plane(scenario.layout, plane)
-        faults += (c.SlowDisk(at_s, _lasting(random), host, random.choice((10.0, 50.0))),)
+        faults += (c.SlowDisk(at_s, _draw_duration_s(random), host, random.choice((10.0, 50.0))),)
     return with_steps(scenario, (), faults)
 
 
-def _no_centre(random: Random, scenario: Scenario) -> Scenario:
+def _center_stopped(random: Random, scenario: Scenario) -> Scenario:
     """I19: the center is unreachable for a long time, and cells lose machines meanwhile."""
     scenario = replace(split(scenario), faults=())
-    at_s, for_s = _moment(random, scenario), round(random.uniform(60, 120), 2)
+    at_s, for_s = _draw_moment_s(random, scenario), round(random.uniform(60, 120), 2)
     lost = [
         f.LoseMachine(round(at_s + random.uniform(0, 10), 2), cell, random.randrange(100))
         for cell in scenario.layout.cells
@@ -172,7 +174,7 @@ def _no_centre(random: Random, scenario: Scenario) -> Scenario:
 
 def _machines_lost(random: Random, scenario: Scenario) -> Scenario:
     """The machines of a cell are lost, and for a while no new machine runs."""
-    at_s, cell = _moment(random, scenario), random.choice(scenario.layout.cells)
+    at_s, cell = _draw_moment_s(random, scenario), random.choice(scenario.layout.cells)
     fault = c.BurnMachines(at_s, round(random.uniform(60, 120), 2), cell)
     return with_steps(replace(scenario, faults=()), (), (fault,))
 
@@ -180,7 +182,7 @@ def _machines_lost(random: Random, scenario: Scenario) -> Scenario:
 def _two_leaders(random: Random, scenario: Scenario) -> Scenario:
     """F16: the leader is paused for longer than its lease while it has work, and then continues."""
     layout = replace(scenario.layout, processes="managers", managers=2)
-    at_s = _moment(random, scenario)
+    at_s = _draw_moment_s(random, scenario)
     scenario = replace(scenario, layout=layout, faults=(), operations=())
     managers = MANAGERS if random.random() < 0.3 else random.sample(MANAGERS, 1)
     paused = [f.PauseHost(at_s, round(random.uniform(18, 40), 2), host) for host in managers]
@@ -195,9 +197,9 @@ def _two_leaders(random: Random, scenario: Scenario) -> Scenario:
 
 def _too_much_deleted(random: Random, scenario: Scenario) -> Scenario:
     """F12, F34: all objects of a kind with a prefix are deleted."""
-    plane, kinds = random.choice(((HUB, HUB_KINDS), (_a_cell(random, scenario), CELL_KINDS)))
+    plane, kinds = random.choice(((HUB, HUB_KINDS), (_draw_cell(random, scenario), CELL_KINDS)))
     prefix = random.choice(("", "", "w", "db"))
-    at_s = _moment(random, scenario)
+    at_s = _draw_moment_s(random, scenario)
     operation = DeleteAll(at_s, plane, random.choice(kinds).resource, prefix)
     return with_steps(scenario, (operation,), ())
 
@@ -208,12 +210,12 @@ def _old_writer(random: Random, scenario: Scenario) -> Scenario:
         (
             (HUB, DEPLOYMENT),
             (HUB, WORK),
-            (_a_cell(random, scenario), DEPLOYMENT),
-            (_a_cell(random, scenario), INSTANCE),
+            (_draw_cell(random, scenario), DEPLOYMENT),
+            (_draw_cell(random, scenario), INSTANCE),
             (project_plane(scenario.layout.projects[0]), INSTANCE),
         )
     )
-    at_s = _moment(random, scenario)
+    at_s = _draw_moment_s(random, scenario)
     drops = tuple(
         DropField(round(at_s + step, 2), plane, kind.resource, random.randrange(100))
         for step in range(3)
@@ -224,7 +226,7 @@ def _old_writer(random: Random, scenario: Scenario) -> Scenario:
 def _names_alike(random: Random, scenario: Scenario) -> Scenario:
     """F34: the name of one workload is a prefix of another's; operations on one do not affect the
     other."""
-    project, cities = random.choice(scenario.layout.projects), _a_city(random, scenario)
+    project, cities = random.choice(scenario.layout.projects), _draw_city(random, scenario)
     at_s = round(random.uniform(3, 6), 2)
     steps = (
         CreateWorkload(0.0, project, "web", "web:1", 2, cities),
@@ -245,7 +247,7 @@ def _revoked(random: Random, scenario: Scenario) -> Scenario:
     """A project is revoked while its workloads run."""
     layout = replace(scenario.layout, projects=("alpha", "beta"), revocable=("beta",))
     scenario = replace(scenario, layout=layout)
-    replicas, cities = random.choice((1, 1, 2)), _a_city(random, scenario)
+    replicas, cities = random.choice((1, 1, 2)), _draw_city(random, scenario)
     create = CreateWorkload(0.0, "beta", "db", "db:1", replicas, cities)
     revoke = RevokeProject(round(random.uniform(2, 8), 2), "beta")
     return with_steps(scenario, (create, revoke), ())
@@ -263,7 +265,7 @@ FAULT_TEMPLATES: tuple[Template, ...] = (
     _lost_with_a_copy,
     _restored,
     _migrated,
-    _no_centre,
+    _center_stopped,
     _machines_lost,
     _two_leaders,
     _too_much_deleted,
@@ -283,11 +285,11 @@ def with_steps(
     """Add the steps and extend the chaos until they are over."""
     ends_s = [s.at_s + _lasts_s(s) + _TAIL_S for s in (*operations, *faults)]
     steps = (*scenario.operations, *operations)
-    bent = (*_meaningful(scenario), *faults)
+    faults = (*_faults_of_layout(scenario), *faults)
     return replace(
         scenario,
         operations=tuple(sorted(steps, key=lambda step: step.at_s)),
-        faults=tuple(sorted(bent, key=lambda step: step.at_s)),
+        faults=tuple(sorted(faults, key=lambda step: step.at_s)),
         chaos_s=round(max([scenario.chaos_s, *ends_s]), 2),
     )
 
@@ -299,7 +301,7 @@ def _lasts_s(step: Operation | f.Fault) -> float:
     return 0.0 if for_s == f.FOR_EVER else for_s
 
 
-def _meaningful(scenario: Scenario) -> tuple[f.Fault, ...]:
+def _faults_of_layout(scenario: Scenario) -> tuple[f.Fault, ...]:
     """Leave out faults that name a host that this layout does not have."""
     hosts = hosts_of(scenario.layout)
     named = ("host", "source", "target")
@@ -316,22 +318,22 @@ def split(scenario: Scenario) -> Scenario:
     return replace(scenario, layout=replace(scenario.layout, processes="split"))
 
 
-def _moment(random: Random, scenario: Scenario) -> float:
+def _draw_moment_s(random: Random, scenario: Scenario) -> float:
     """Return a time shortly before an operation."""
     times = [operation.at_s for operation in scenario.operations if operation.at_s >= 1]
     at_s = random.choice(times) if times else 5.0
     return round(max(0.0, at_s - random.uniform(0, 0.5)), 2)
 
 
-def _lasting(random: Random) -> float:
+def _draw_duration_s(random: Random) -> float:
     return round(random.uniform(2, 10), 2)
 
 
-def _a_cell(random: Random, scenario: Scenario) -> str:
+def _draw_cell(random: Random, scenario: Scenario) -> str:
     return cell_plane(random.choice(scenario.layout.cells))
 
 
-def _a_city(random: Random, scenario: Scenario) -> tuple[str, ...]:
+def _draw_city(random: Random, scenario: Scenario) -> tuple[str, ...]:
     return (random.choice(scenario.layout.cells).upper(),)
 
 

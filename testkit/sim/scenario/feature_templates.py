@@ -54,7 +54,7 @@ from testkit.sim.scenario.operations import (
     SecondCell,
     Visit,
 )
-from testkit.sim.scenario.scenario import CENTRE, Scenario, host_of_cell, hosts_of
+from testkit.sim.scenario.scenario import CENTER, Scenario, host_of_cell, hosts_of
 
 MANY_PERCENT = 8  # of partitioned worlds: those have twenty cells and take long
 
@@ -182,17 +182,17 @@ def with_cell_template(random: Random, scenario: Scenario) -> Scenario:
 
 def _leaving(random: Random, scenario: Scenario) -> Scenario:
     """A cell leaves while users change its workloads, and the same cell or another one joins."""
-    scenario, cell, spare = _joined(random, scenario)
+    scenario, cell, spare = _with_joined_cells(random, scenario)
     at_s, forced = round(random.uniform(1, 12), 2), random.random() < 0.5
     heir = random.choice((cell, spare))
     away_s = round(random.choice((0.0, random.uniform(0, 6), random.uniform(20, 60))), 2)
     steps = LeaveCell(at_s, cell, heir, away_s, forced, random.random() < 0.5)
-    return with_steps(scenario, (steps,), _silence(random, cell, at_s) if forced else ())
+    return with_steps(scenario, (steps,), _isolate_cell(random, cell, at_s) if forced else ())
 
 
 def _second(random: Random, scenario: Scenario) -> Scenario:
     """A city has two cells for a while."""
-    scenario, _, spare = _joined(random, scenario)
+    scenario, _, spare = _with_joined_cells(random, scenario)
     at_s, for_s = round(random.uniform(1, 8), 2), round(random.uniform(0, 12), 2)
     steps = SecondCell(at_s, spare, for_s, random.random() < 0.5)
     return with_steps(scenario, (steps,), ())
@@ -200,14 +200,14 @@ def _second(random: Random, scenario: Scenario) -> Scenario:
 
 def _there_and_back(random: Random, scenario: Scenario) -> Scenario:
     """A city moves to another cell and back, perhaps while the first is unreachable."""
-    scenario, cell, spare = _joined(random, scenario)
+    scenario, cell, spare = _with_joined_cells(random, scenario)
     at_s, for_s = round(random.uniform(1, 8), 2), round(random.uniform(0, 40), 2)
     steps = MoveCity(at_s, spare, for_s)
-    silent = _silence(random, cell, at_s) if random.random() < 0.7 else ()
+    silent = _isolate_cell(random, cell, at_s) if random.random() < 0.7 else ()
     return with_steps(scenario, (steps,), silent)
 
 
-def _joined(random: Random, scenario: Scenario) -> tuple[Scenario, str, str]:
+def _with_joined_cells(random: Random, scenario: Scenario) -> tuple[Scenario, str, str]:
     """Return a world whose cells have joined, one of these cells, and a spare for its city. Faults
     that look like a cell that has left are removed."""
     cell = random.choice(scenario.layout.cells)
@@ -216,8 +216,8 @@ def _joined(random: Random, scenario: Scenario) -> tuple[Scenario, str, str]:
     size = MEDIUM if random.random() < 0.2 else SMALL
     window_s = random.choice((4.0, 12.0))
     steps = draw_operations(random, layout, size, window_s)
-    bent = [x for x in draw_faults(random, layout, size, window_s) if not _is_fatal(x)]
-    scenario = replace(scenario, layout=layout, operations=steps, faults=tuple(bent))
+    faults = [x for x in draw_faults(random, layout, size, window_s) if not _is_fatal(x)]
+    scenario = replace(scenario, layout=layout, operations=steps, faults=tuple(faults))
     return replace(scenario, chaos_s=window_s + 10.0), cell, spare
 
 
@@ -225,11 +225,11 @@ def _is_fatal(fault: f.Fault) -> bool:
     """Return True for a fault that lasts forever, wipes a disk, or makes certificates invalid."""
     if isinstance(fault, f.EmptyHost):
         return True
-    skewed = isinstance(fault, f.SkewClock) and fault.host == CENTRE
+    skewed = isinstance(fault, f.SkewClock) and fault.host == CENTER
     return skewed or getattr(fault, "for_s", 0.0) == f.FOR_EVER
 
 
-def _silence(random: Random, cell: str, at_s: float) -> tuple[f.Fault, ...]:
+def _isolate_cell(random: Random, cell: str, at_s: float) -> tuple[f.Fault, ...]:
     """Return faults that make the cell unreachable around this time."""
     begins_s = round(max(0.0, at_s - random.uniform(0, 5)), 2)
     return (f.IsolateHost(begins_s, round(random.uniform(5, 90), 2), f"cell-{cell}"),)
@@ -253,7 +253,7 @@ def with_new_project(random: Random, scenario: Scenario) -> Scenario:
     """
     if any(isinstance(fault, RestorePlane | EmptyHost) for fault in scenario.faults):
         return scenario
-    steps = _life(random, scenario)
+    steps = _draw_project_operations(random, scenario)
     return replace(
         scenario,
         operations=tuple(sorted((*scenario.operations, *steps), key=lambda step: step.at_s)),
@@ -261,18 +261,18 @@ def with_new_project(random: Random, scenario: Scenario) -> Scenario:
     )
 
 
-def _turn(
+def _change_access(
     random: Random, later: Callable[[], float], deployed: Callable[[], DeployIn]
 ) -> list[Operation]:
     """Return operations that revoke access, and perhaps grant or request it again."""
-    turn = random.random()
-    if turn < 0.25:
+    choice = random.random()
+    if choice < 0.25:
         return []
-    if turn < 0.5:
+    if choice < 0.5:
         return [RenewAccess(later(), NEW_PROJECT), deployed()]
     against = random.choice(_AGAINST)
     steps: list[Operation] = [Decide(later(), NEW_PROJECT, against)]
-    if turn < 0.85:
+    if choice < 0.85:
         steps.append(
             Decide(later(), NEW_PROJECT, "Resumed" if against == "Suspended" else "Approved")
         )
@@ -280,7 +280,7 @@ def _turn(
     return steps
 
 
-def _life(random: Random, scenario: Scenario) -> list[Operation]:
+def _draw_project_operations(random: Random, scenario: Scenario) -> list[Operation]:
     at_s, gated = round(random.uniform(0, 3), 2), random.random() < 0.5
 
     def later() -> float:
@@ -301,7 +301,7 @@ def _life(random: Random, scenario: Scenario) -> list[Operation]:
             Decide(later(), NEW_PROJECT, random.choice(("Approved", "Approved", "Denied")))
         )
     steps.append(deployed())
-    steps += _turn(random, later, deployed)
+    steps += _change_access(random, later, deployed)
     if random.random() < 0.5:
         steps.append(DeleteProject(later(), NEW_PROJECT))
         if random.random() < 0.5:
@@ -334,17 +334,19 @@ def with_mislabeled_namespaces(random: Random, scenario: Scenario) -> Scenario:
 
 
 def with_orphans(random: Random, scenario: Scenario) -> Scenario:
-    steps = tuple(_orphaned(random, operation) for operation in scenario.operations)
-    return with_steps(replace(scenario, operations=steps), _more(random, scenario), ())
+    steps = tuple(_with_orphan_policy(random, operation) for operation in scenario.operations)
+    return with_steps(
+        replace(scenario, operations=steps), _draw_orphaning_deletes(random, scenario), ()
+    )
 
 
-def _orphaned(random: Random, operation: Operation) -> Operation:
+def _with_orphan_policy(random: Random, operation: Operation) -> Operation:
     if isinstance(operation, DeleteWorkload | DeleteObject) and random.random() < 0.7:
         return replace(operation, orphan=True)
     return operation
 
 
-def _more(random: Random, scenario: Scenario) -> tuple[Operation, ...]:
+def _draw_orphaning_deletes(random: Random, scenario: Scenario) -> tuple[Operation, ...]:
     """Delete another workload as an orphan and perhaps recreate it; perhaps delete an owned object,
     too."""
     layout, at_s = scenario.layout, round(random.uniform(1, 8), 2)

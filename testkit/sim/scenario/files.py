@@ -47,9 +47,9 @@ def scenario_text(scenario: Scenario) -> str:
         for field in fields(scenario)
         if field.name not in _LISTED and not _is_usual(scenario, field.name)
     }
-    parts = [f"{json.dumps(name)}: {_dumped(value)}" for name, value in plain.items()]
+    parts = [f"{json.dumps(name)}: {_dump_json(value)}" for name, value in plain.items()]
     for name in _LISTED:
-        steps = [f"  {_dumped(_step_text(step))}" for step in getattr(scenario, name)]
+        steps = [f"  {_dump_json(_step_text(step))}" for step in getattr(scenario, name)]
         parts.append(f'"{name}": [' + (("\n" + ",\n".join(steps) + "\n") if steps else "") + "]")
     return "{" + ",\n".join(parts) + "}\n"
 
@@ -91,18 +91,18 @@ def _steps(listed: Iterable[Any], models: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def _dumped(value: Any) -> str:
-    return json.dumps(_finite(value), allow_nan=False)
+def _dump_json(value: Any) -> str:
+    return json.dumps(_encode_infinity(value), allow_nan=False)
 
 
-def _finite(value: Any) -> Any:
+def _encode_infinity(value: Any) -> Any:
     match value:
         case float() if math.isinf(value):
             return _FOR_EVER
         case dict():
-            return {key: _finite(inner) for key, inner in value.items()}
+            return {key: _encode_infinity(inner) for key, inner in value.items()}
         case list() | tuple():
-            return [_finite(inner) for inner in value]
+            return [_encode_infinity(inner) for inner in value]
         case _:
             return value
 
@@ -116,13 +116,13 @@ class KnownSeed:
 
 def read_known_seeds(path: Path) -> list[KnownSeed]:
     return [
-        _known(path, number, line)
+        _parse_known_seed(path, number, line)
         for number, line in enumerate(path.read_text().splitlines(), start=1)
         if line.strip() and not line.startswith("#")
     ]
 
 
-def _known(path: Path, number: int, line: str) -> KnownSeed:
+def _parse_known_seed(path: Path, number: int, line: str) -> KnownSeed:
     seed, _, found = line.strip().partition(" ")
     if not seed.isdecimal() or not found.strip():
         raise ValueError(f"{path}:{number}: a line is a seed and what it once found, not {line!r}")

@@ -20,7 +20,7 @@ from testkit.sim.scenario.operations import Operation
 Processes = Literal["one", "split", "managers"]
 
 ALL_IN_ONE = "all"
-CENTRE = "centre"
+CENTER = "centre"
 MANAGER = "manager"
 MANAGERS = (MANAGER, "manager-2")  # of worlds with two managers, one of which leads
 USER = "user"
@@ -80,7 +80,7 @@ def city_of(cell: str) -> str:
 def hosts_of(layout: WorldLayout) -> tuple[str, ...]:
     if layout.processes == "one":
         return (ALL_IN_ONE,)
-    return (CENTRE, *managers_of(layout), *(host_of_cell(layout, c) for c in layout.all_cells))
+    return (CENTER, *managers_of(layout), *(host_of_cell(layout, c) for c in layout.all_cells))
 
 
 def managers_of(layout: WorldLayout) -> tuple[str, ...]:
@@ -96,18 +96,18 @@ def host_of_plane(layout: WorldLayout, plane: PlaneName) -> str:
     if layout.processes == "one":
         return ALL_IN_ONE
     role, _, name = plane.partition("/")
-    return host_of_cell(layout, name) if role == "cell" else CENTRE
+    return host_of_cell(layout, name) if role == "cell" else CENTER
 
 
 def links_of(layout: WorldLayout) -> tuple[tuple[str, str], ...]:
     """Return the links as (source, target), without those of users."""
     if layout.processes == "one":
         return ((ALL_IN_ONE, ALL_IN_ONE),)
-    run_hub = managers_of(layout) or (CENTRE,)
-    found = [(host, CENTRE) for host in run_hub]
+    run_hub = managers_of(layout) or (CENTER,)
+    found = [(host, CENTER) for host in run_hub]
     for cell in layout.all_cells:
         host = host_of_cell(layout, cell)
-        found += [*((runs, host) for runs in run_hub), (host, CENTRE), (host, host)]
+        found += [*((runs, host) for runs in run_hub), (host, CENTER), (host, host)]
     return tuple(dict.fromkeys(found))
 
 

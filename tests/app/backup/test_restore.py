@@ -183,9 +183,9 @@ def _outcome(state: Path, old: Archive, new: Archive) -> str:
     assert (state / "mine.txt").exists()
     aside, cell = state / f"before-restore-{STAMP}", state / "cells" / "dfw"
     for archive, name in ((old, "old"), (new, "new")):
-        centre, of_cell = archive.parts
+        center, of_cell = archive.parts
         planes = ahead if name == "new" else lambda p: dict(p.planes)
-        if holds(state, centre, planes(centre)) and holds(cell, of_cell, planes(of_cell)):
+        if holds(state, center, planes(center)) and holds(cell, of_cell, planes(of_cell)):
             if name == "new":
                 assert holds(aside, old.parts[0], dict(old.parts[0].planes))
             return name
