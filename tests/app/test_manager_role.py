@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from datum_compute.api.core import Namespace
-from datum_compute.api.kinds import DEFINITION, NAMESPACE, WORKLOAD
+from datum_compute.api.kinds import DEFINITION, INSTANCE_TYPE, NAMESPACE, WORKLOAD
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import ApiObject, KindInfo, ObjectMeta, Ref
 from datum_compute.api.planes import HUB, PLATFORM, cell_plane, project_plane
@@ -17,10 +17,14 @@ from datum_compute.app.state_credentials import PlaneTokens
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.planes.roles import MANAGER_USER
 from datum_compute.server.access.audit import AuditEvent
+from datum_compute.server.options import AdmissionOptions
 from datum_compute.store.journal import MemoryJournal
 from testkit.api_server.definitions import definition
 from testkit.builders import a_new_workload
 from testkit.sim.loop import VirtualLoop, run_virtual
+from tests.controllers.platform.test_instance_types import move_to
+from tests.controllers.running_controllers import as_new
+from tests.planning.platform.test_instance_types import a_type
 
 PROJECT, CELL = project_plane("default"), cell_plane("dfw")
 SETTLE_S = 60
@@ -39,7 +43,10 @@ def a_platform(loop: VirtualLoop, events: list[AuditEvent]) -> Platform:
     layout = PlaneLayout(
         (PROJECT,), {CELL: SimulatedDriver(MachineTable(), now=environment.unix_s)}
     )
-    options = PlatformOptions(security=SecurityOptions(audit=events.append))
+    options = PlatformOptions(
+        security=SecurityOptions(audit=events.append),
+        admission=AdmissionOptions(deprecation_grace_s=0),
+    )
     return Platform(layout, environment, MemoryJournal(), PlaneTokens("manager", tokens), options)
 
 
@@ -69,6 +76,37 @@ def test_no_request_of_the_manager_is_forbidden_during_the_life_of_a_workload() 
     by_manager = [event for event in events if event.user == MANAGER_USER]
     assert {event.plane for event in by_manager} >= {PROJECT, HUB, CELL}
     assert [event for event in events if event.code in (401, 403)] == []
+
+
+def test_the_manager_may_disable_and_delete_the_copy_of_a_deleted_instance_type() -> None:
+    events: list[AuditEvent] = []
+    custom = Ref("", "custom")
+
+    async def story(loop: VirtualLoop) -> None:
+        platform = a_platform(loop, events)
+        await platform.load()
+        running = loop.create_task(platform.run())
+        await platform.ready.wait()
+        operator = platform.client(PLATFORM, f"token-of-{PLATFORM}")
+        user = platform.client(PROJECT, f"token-of-{PROJECT}")
+        await operator.create(INSTANCE_TYPE, as_new(a_type("custom")))
+        await asyncio.sleep(SETTLE_S)
+        assert (await user.get(INSTANCE_TYPE, custom)).spec.lifecycle.phase == "Active"
+        await move_to(operator, "custom", "Deprecated")
+        await move_to(operator, "custom", "Disabled")
+        await operator.delete(INSTANCE_TYPE, custom)
+        await asyncio.sleep(SETTLE_S)
+        names = [t.metadata.name for t in (await user.list(INSTANCE_TYPE)).items]
+        assert "custom" not in names
+        running.cancel()
+
+    run_virtual(Random(1), story)
+    by_manager = [
+        (event.verb, event.code)
+        for event in events
+        if (event.user, event.plane, event.name) == (MANAGER_USER, PROJECT, "custom")
+    ]
+    assert by_manager == [("create", 201), ("patch", 200), ("patch", 200), ("delete", 200)]
 
 
 def test_orphans_of_a_custom_kind_lose_their_owner_reference() -> None:
