@@ -775,16 +775,26 @@ MIRRORED_FOLDERS = (
 def find_missing_test_files(sources: list[Source], texts: dict[str, str]) -> Iterator[Finding]:
     """The tests of ``planning/quota/claims.py`` are in ``tests/planning/quota/test_claims.py``.
 
-    Modules without a function need none.
+    Modules without a function need none, nor do modules whose functions are only declared, such as
+    the methods of a protocol.
     """
     for source in sources:
         path = PurePosixPath(source.path)
         if path.stem == "__init__" or not any(map(path.is_relative_to, MIRRORED_FOLDERS)):
             continue
         expected = f"tests/{path.parent}/test_{path.name}"
-        functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-        if expected not in texts and any(isinstance(node, functions) for node in source.nodes):
+        if expected not in texts and any(map(_is_implemented, source.nodes)):
             yield Finding(source.file, "test", f"{source.file}, expected {expected}")
+
+
+def _is_implemented(node: ast.AST) -> bool:
+    """Return True for a function with code, besides its docstring and ``...``."""
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    return any(
+        not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
+        for statement in node.body
+    )
 
 
 RULES_WITH_EXCEPTIONS = {

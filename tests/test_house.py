@@ -629,8 +629,12 @@ def test_small_modules_with_one_importer_are_found() -> None:
 
 
 def test_modules_without_a_mirrored_test_file_are_found() -> None:
-    code = "def plan(): ..."
+    code = "def plan():\n    return 1"
+    declared = (
+        "class Driver(Protocol):\n    def start(self) -> None:\n        '''Start.'''\n        ..."
+    )
     files = [
+        parse_source("drivers/driver.py", declared),
         parse_source("planning/quota/claims.py", code),
         parse_source("planning/quota/buckets.py", code),
         parse_source("planning/quota/amounts.py", "LIMIT = 1"),

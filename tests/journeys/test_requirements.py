@@ -82,7 +82,7 @@ REQUIREMENTS: list[tuple[str, str, str]] = [
      "test_instances_beyond_the_limit_do_not_run_and_report_the_reason"),
     ("30 sizing precedence", "planning/quota/test_claims.py",
      "test_the_first_complete_source_counts"),
-    ("32 a plane that is engaged later is reconciled", "runtime/test_reconcile.py",
+    ("32 a plane that is engaged later is reconciled", "runtime/test_event_mapping.py",
      "test_keys_on_a_plane_engaged_later_are_mapped_again"),
     ("32 readiness waits for the planes", "app/test_listener.py",
      "test_readyz_fails_until_nothing_is_missing_and_healthz_never_fails"),

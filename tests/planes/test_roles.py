@@ -8,15 +8,14 @@ import pytest
 
 from datum_compute.admission.rules.controller_owned import CONTROL, PROTECTED_FINALIZERS, RELEASE
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, KINDS, NETWORK
-from datum_compute.api.meta.codec import JsonObject, canonical_hash, encode
+from datum_compute.api.meta.codec import JsonObject, encode
 from datum_compute.api.planes import PlaneName
-from datum_compute.planes.role_objects import RULES_DIGEST_ANNOTATION
 from datum_compute.planes.roles import admin_user, rules_by_role, subjects_by_role
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.access.authentication import User
 from datum_compute.server.discovery.resources import ResourceRegistry
 from datum_compute.store.journal import ObjectKey
-from testkit.api_server.granting import RBAC, cluster_binding, ensure_first_roles, rule
+from testkit.api_server.granting import RBAC, cluster_binding, ensure_first_roles
 from testkit.api_server.running_server import (
     PROJECT,
     WORKLOADS,
@@ -254,36 +253,6 @@ async def test_authenticated_users_may_discover_and_nothing_else() -> None:
             assert (await server.ask("GET", PROJECT + path, token="t")).status == 200
         assert (await server.ask("GET", PROJECT + WORKLOADS, token="t")).status == 403
         assert (await server.ask("GET", "/apis", token="t")).status == 403
-
-
-async def test_initial_roles_edited_or_deleted_before_a_restart() -> None:
-    path = f"{PROJECT}{RBAC}/clusterroles"
-    async with running_server() as server:
-        await ensure_first_roles(server, "project/demo")
-        edited = [rule("get", "workloads")]
-        await server.merge(f"{path}/project-viewer", {"rules": edited})
-        await server.json("DELETE", f"{path}/project-editor")
-        before = server.store.version("project/demo")
-        await ensure_first_roles(server, "project/demo")
-        assert (await server.json("GET", f"{path}/project-viewer"))["rules"] == edited
-        assert (await server.json("GET", f"{path}/project-editor"))["rules"]
-        assert server.store.version("project/demo") == before + 1
-        await ensure_first_roles(server, "project/demo")
-        assert server.store.version("project/demo") == before + 1
-
-
-async def test_rules_of_an_older_release_are_replaced_unless_edited() -> None:
-    path = f"{PROJECT}{RBAC}/clusterroles/project-viewer"
-    async with running_server() as server:
-        await ensure_first_roles(server, "project/demo")
-        newest = await server.json("GET", path)
-        older = [rule("get", "workloads")]
-        for made_with, kept in ((canonical_hash(older), False), ("something else", True)):
-            annotations = {RULES_DIGEST_ANNOTATION: made_with}
-            await server.merge(path, {"rules": older, "metadata": {"annotations": annotations}})
-            await ensure_first_roles(server, "project/demo")
-            found = await server.json("GET", path)
-            assert found["rules"] == (older if kept else newest["rules"])
 
 
 async def test_custom_kinds_give_no_access_to_existing_kinds() -> None:

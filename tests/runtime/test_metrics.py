@@ -12,12 +12,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from datum_compute.api.errors import Conflict
 from datum_compute.api.kinds import NAMESPACE
-from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import cell_plane
-from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, Done, Key, Outcome, Requeue, for_, watches
-from datum_compute.runtime.event_mapping import REPORT_INTERVAL_S, AmbiguousMapping
-from datum_compute.runtime.informer import ObjectChange
+from datum_compute.runtime.controller import Controller, Key, Outcome, Requeue, for_
 from datum_compute.runtime.manager import Manager
 from datum_compute.runtime.metrics import RuntimeMetrics
 from testkit.sim.loop import VirtualLoop
@@ -80,54 +76,3 @@ def test_every_metric_is_documented() -> None:
     assert len(names) > 10
     missing = [name for name in sorted(names) if not re.search(rf"`{name}`", text)]
     assert not missing
-
-
-def test_ambiguous_mappings_are_counted_and_reported_once() -> None:
-    registry = CollectorRegistry()
-    reports: list[AmbiguousMapping] = []
-
-    async def done(_manager: Manager[Any], _key: Key) -> Outcome:
-        return Done()
-
-    def by_label(client: CachedClient, change: ObjectChange[Any]) -> list[Key]:
-        names = change.latest.metadata.labels.get("parents", "").split(".")
-        return [Key(client.plane, Ref("", name)) for name in names if name]
-
-    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
-        edge = watches(NAMESPACE, by_label, must_map_to_one="child-to-parent")
-        controller = Controller("test", "cell", done, (edge,))
-        manager: Manager[Any] = Manager(
-            [controller],
-            lambda made: made,
-            Random(1),
-            metrics=RuntimeMetrics(registry),
-            report=reports.append,
-        )
-        manager.engage(ONE, await planes.create(ONE))
-        running = loop.create_task(manager.run())
-        client = planes.client(ONE)
-        await client.create(NAMESPACE, a_namespace("one", parents="p"))
-        await client.create(NAMESPACE, a_namespace("many", parents="p.q"))
-        await client.create(NAMESPACE, a_namespace("none"))
-        for number in range(5):
-            await client.patch(
-                NAMESPACE, Ref("", "none"), {"metadata": {"labels": {"n": str(number)}}}
-            )
-        await asyncio.sleep(REPORT_INTERVAL_S + 1)
-        await client.patch(NAMESPACE, Ref("", "none"), {"metadata": {"labels": {"n": "again"}}})
-        await asyncio.sleep(1)
-        running.cancel()
-
-    with_planes(test)
-
-    def counted(outcome: str) -> float | None:
-        labels = {"edge": "child-to-parent", "outcome": outcome}
-        return registry.get_sample_value("reverse_map_total", labels)
-
-    assert (counted("one"), counted("none"), counted("many")) == (1, 7, 1)
-    assert sorted((r.ref.name, r.outcome) for r in reports) == [
-        ("many", "many"),
-        ("none", "none"),
-        ("none", "none"),
-    ]
-    assert "found cell/one:p, cell/one:q" in next(r.message for r in reports if r.outcome == "many")

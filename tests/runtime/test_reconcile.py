@@ -13,7 +13,7 @@ from datum_compute.api.core import Namespace
 from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import CONFIG_MAP, NAMESPACE
 from datum_compute.api.meta.objects import Ref
-from datum_compute.api.planes import HUB, cell_plane, path_prefix, project_plane
+from datum_compute.api.planes import HUB, cell_plane, path_prefix
 from datum_compute.client.transport.interface import is_watch
 from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.runtime.cached_client import CachedClient
@@ -202,34 +202,6 @@ def test_stop_takes_less_than_five_seconds(ignores_cancel: bool) -> None:
     assert done
 
 
-def test_keys_rejected_by_a_full_lane_are_replayed_from_the_cache() -> None:
-    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[set[str], int, int]:
-        seen: set[str] = set()
-        most = 0
-
-        async def work(manager: Manager[Any], key: Key) -> Outcome:
-            nonlocal most
-            most = max(most, len(manager._queues["test"]))
-            await asyncio.sleep(0.01)
-            seen.add(key.ref.name)
-            return Done()
-
-        client = await planes.create(ONE)
-        for number in range(200):
-            await client.create(NAMESPACE, a_namespace(f"n{number}"))
-        manager = manager_of(work, lane_max=20)
-        manager.engage(ONE, client)
-        running = loop.create_task(manager.run())
-        await asyncio.sleep(60)
-        running.cancel()
-        return seen, most, len(manager._queues["test"])
-
-    seen, most, left = with_planes(test)
-    assert len(seen) == 200
-    assert most <= 20
-    assert left == 0
-
-
 def test_the_next_reconcile_reads_own_writes() -> None:
     """Counts in a label. A stale read would count a value twice."""
 
@@ -263,33 +235,6 @@ def test_the_next_reconcile_reads_own_writes() -> None:
         return reads[-1], len(set(reads))
 
     assert with_planes(test) == ("20", 21)
-
-
-def test_keys_on_a_plane_engaged_later_are_mapped_again() -> None:
-    project = project_plane("late")
-
-    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
-        seen: list[str] = []
-
-        async def record(_manager: Manager[Any], key: Key) -> Outcome:
-            seen.append(str(key))
-            return Done()
-
-        def to_project(_view: CachedClient, change: ObjectChange[Any]) -> list[Key]:
-            return [Key(project, Ref("", change.latest.metadata.name))]
-
-        manager = manager_of(record, watches(NAMESPACE, to_project, on="hub"), role="project")
-        manager.engage(HUB, await planes.create(HUB))
-        running = loop.create_task(manager.run())
-        await planes.client(HUB).create(NAMESPACE, a_namespace("a"))
-        await asyncio.sleep(5)
-        assert seen == []
-        manager.engage(project, await planes.create(project))
-        await asyncio.sleep(5)
-        running.cancel()
-        return seen
-
-    assert with_planes(test) == ["project/late:a"]
 
 
 def test_a_kind_that_a_plane_does_not_serve_does_not_block_others() -> None:
