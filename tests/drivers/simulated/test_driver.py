@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
 from random import Random
@@ -24,7 +23,7 @@ from datum_compute.drivers.driver import (
     MachineState,
     Observation,
 )
-from datum_compute.drivers.simulated.behaviors import SimulatedMachine, machine_state, next_change_s
+from datum_compute.drivers.simulated.behaviors import SimulatedMachine
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from testkit.conformance.driver import ADOPTION, CHECKS, SPEC, Adopt, Settle
 from testkit.sim.loop import VirtualLoop, run_virtual
@@ -165,20 +164,6 @@ def test_a_crash_loop_reports_restarts_exit_code_and_last_lines() -> None:
     state = state_after("crash.example/web:1", 0)
     assert (state.restarts, state.exit_code) == (0, 1)
     assert state.last_lines
-
-
-def test_a_crash_loop_backs_off() -> None:
-    """After 10, 20, 40, 80 and 160 seconds, then every five minutes."""
-    machine = SimulatedMachine(number=0, image="crash.example/web:1", runs_from_s=0.0)
-    times = [0.0]
-    while len(times) < 8:
-        following = next_change_s(machine, times[-1])
-        assert following is not None
-        times.append(following)
-    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
-    assert gaps == [10, 20, 40, 80, 160, 300, 300]
-    assert [machine_state(machine, time).restarts for time in times] == list(range(8))
-    assert machine_state(machine, times[-1] - 1).restarts == 6
 
 
 def test_every_restart_of_a_crash_loop_is_announced() -> None:
