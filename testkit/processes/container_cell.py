@@ -101,7 +101,9 @@ class Cell:
             raise AssertionError(f"not within {within_s} s; last seen: {last}") from None
 
     async def running(self, machine_id: str = ID) -> MachineState:
-        return await self.reached(lambda s: s.phase == "Running" and not s.reason, machine_id)
+        return await self.reached(
+            lambda state: state.phase == "Running" and not state.reason, machine_id
+        )
 
     async def gone(self, machine_id: str = ID) -> None:
         async def is_gone() -> bool:

@@ -7,7 +7,7 @@
 - No ready callback and no timer is a deadlock, and is reported as such.
 - A callback of a crashed host never runs. A callback of a paused host waits until the host resumes.
 
-Threads, sockets and signals are not supported and fail at once.
+Threads, sockets and signals are not supported and fail immediately.
 
 ``stream`` returns the random stream of a purpose. One more draw for the network does not shift the
 schedule. A fault that draws has a stream of its own, named by its salt, so that leaving out one

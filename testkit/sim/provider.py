@@ -67,7 +67,7 @@ class Provider:
     hidden: dict[str, None] = field(default_factory=dict)
     lied_about: dict[str, None] = field(default_factory=dict)
     correct_since_s: float = 0.0
-    overlaps: list[str] = field(default_factory=list)  # machines that were woken twice at once
+    overlaps: list[str] = field(default_factory=list)  # machines that were woken twice concurrently
     # Machines that served when a fault killed them, until one with the same id serves.
     killed: dict[str, None] = field(default_factory=dict)
     on_remove: Callable[[str], None] = ignore_removal  # called before a machine is removed

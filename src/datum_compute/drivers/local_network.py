@@ -2,7 +2,7 @@
 
 A network is removed with its last machine. After that, packets to its addresses take the default
 route, and another host may answer. These connections therefore never use a gateway: without the
-network they fail at once.
+network they fail immediately.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Rules:
 - Every new object passes through the same first steps: gates pending, network and machine in
   progress. For ``INITIAL_STATUS_S`` after its creation these steps are not written.
-- A problem is written at once. So is every later change of a status that was written before.
+- A problem is written immediately. So is every later change of a status that was written before.
 - After ``INITIAL_STATUS_S`` every step is written.
 
 Most objects are ready before that, and a status write on a cell causes writes on the hub and in the

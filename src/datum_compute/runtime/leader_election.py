@@ -9,8 +9,9 @@
 - The fence blocks only requests that have not been sent. Requests in flight are harmless because
   each write contains a version or uid, and each create a deterministic name.
 - The lease is released after the work has ended, so that the next leader does not have to wait.
-- If the server rejects requests or does not respond, the candidate logs this at once, then every
-  REMINDER_INTERVAL_S, and when the server responds again. A candidate on standby logs nothing.
+- If the server rejects requests or does not respond, the candidate logs this immediately, then
+  every REMINDER_INTERVAL_S, and when the server responds again. A candidate on standby logs
+  nothing.
 
 A process that loses its lease ends, because its caches cannot be trusted any more. Its supervisor
 restarts it as a candidate.
@@ -135,7 +136,7 @@ class _ObservedLease:
 
 
 class _ProblemLog:
-    """Logs that the lease is unreachable: at once, at intervals, and when it is reachable again."""
+    """Logs that the lease is unreachable, repeats this at intervals, and logs its return."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

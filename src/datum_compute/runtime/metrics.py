@@ -148,9 +148,11 @@ def _queue_gauges(queues: Mapping[str, WorkQueue]) -> Iterable[ComputedGauge]:
         return ComputedGauge(name, text, ("controller",), samples)
 
     yield gauge("runtime_queue_depth", "Ready keys.", len)
-    yield gauge("runtime_queue_delayed", "Keys waiting for a delay.", lambda q: q.delayed_count)
+    yield gauge(
+        "runtime_queue_delayed", "Keys waiting for a delay.", lambda queue: queue.delayed_count
+    )
     yield gauge("runtime_queue_oldest_seconds", "Age of the oldest ready key.", WorkQueue.oldest_s)
-    yield gauge("runtime_in_flight", "Running reconciles.", lambda q: q.in_flight)
+    yield gauge("runtime_in_flight", "Running reconciles.", lambda queue: queue.in_flight)
 
 
 def _plane_gauges(clients: Mapping[PlaneName, CachedClient]) -> Iterable[ComputedGauge]:

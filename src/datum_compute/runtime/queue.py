@@ -214,7 +214,7 @@ class WorkQueue:
         self._lanes: dict[str, _Lane] = {}
         self._lane_by_key: dict[Key, str] = {}  # of keys that are ready or in flight
         self._scheduled_lanes: deque[str] = deque()
-        self._in_flight: dict[Key, bool] = {}  # True if the key was added again meanwhile
+        self._in_flight: dict[Key, bool] = {}  # True if the key was added again while in flight
         self._timers = DelayTimers(self.add)
         self._failures: dict[Key, int] = {}
         self._not_synced: dict[Key, int] = {}
@@ -306,8 +306,8 @@ class WorkQueue:
 
         A cache that is not synced is not a failure, so the delay grows to two seconds only.
         """
-        times = self._not_synced[key] = self._not_synced.get(key, 0) + 1
-        delay_s = NOT_SYNCED_BACKOFF.delay_s(times, self._random)
+        attempts = self._not_synced[key] = self._not_synced.get(key, 0) + 1
+        delay_s = NOT_SYNCED_BACKOFF.delay_s(attempts, self._random)
         self.add_after(key, delay_s)
         return delay_s
 
@@ -324,7 +324,7 @@ class WorkQueue:
 
     @property
     def available(self) -> int:
-        """Number of keys that can be popped at once."""
+        """Number of keys that can be popped now."""
         return len(self._scheduled_lanes)
 
     def pop(self) -> Key | None:
@@ -345,6 +345,7 @@ class WorkQueue:
         return key
 
     def done(self, key: Key) -> None:
+        """Mark the key as processed. It is queued again if it was added in the meantime."""
         was_added = self._in_flight.pop(key)
         name = self._lane_by_key.pop(key)
         lane = self._lanes[name]

@@ -1,7 +1,7 @@
 """Visitors: clients that connect to the published ports of cells.
 
 I27: a connection is served within a bound, the machine of an open connection is not put to sleep,
-and a machine is not woken twice at once. I27 is checked only if the process of the cell, its
+and a machine is not woken twice concurrently. I27 is checked only if the process of the cell, its
 provider and the machine were available all the time.
 """
 
@@ -60,7 +60,7 @@ class Visitors:
         opened = await traffic.connect(port)
         took_s = self.now() - started_s
         for machine_id in self.state.providers[cell].overlaps:
-            self.report_violation(f"I27: {machine_id} was woken twice at once")
+            self.report_violation(f"I27: {machine_id} was woken twice concurrently")
         if opened is None or took_s > BOUND_S:
             if any(
                 self._was_available(cell, backend, started_s) and backend in port.backends

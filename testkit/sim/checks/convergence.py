@@ -113,7 +113,7 @@ def i13_newest_revision_is_current(state: ClusterState, expected: ExpectedState)
 def _find_revision_problem(workload: Workload, revisions: list[WorkloadRevision]) -> str:
     uid, name = workload.metadata.uid, workload.metadata.name
     own = sorted(
-        (r for r in revisions if r.spec.workload_ref.uid == uid), key=lambda r: r.spec.revision
+        (r for r in revisions if r.spec.workload_ref.uid == uid), key=lambda row: row.spec.revision
     )
     if not own:
         return f"{name} has no revision"

@@ -4,9 +4,8 @@ A check is a function of the cluster state and one changed row. It returns a vio
 string. To add one: a function with its number here, and its line in ``CHECKS``. Checks of a settled
 world are in ``convergence.py``.
 
-Two checks are not about rows. I20: a controller of a process never reconciles a key twice at once.
-I11: a manager that does not hold the lease sends no write; it is checked when a write is sent,
-because a request in transit must be harmless by itself.
+Two checks are not about rows. I20: no controller reconciles a key twice concurrently. I11: a manager
+that does not hold the lease sends no write; it is checked when a write is sent, because a request in transit must be harmless by itself.
 """
 
 from __future__ import annotations
@@ -497,7 +496,7 @@ Reconcile = Callable[[Any, Any], Awaitable[Any]]
 
 @contextmanager
 def exclusion_checked(report_violation: Callable[[str], None]) -> Iterator[None]:
-    """Report a key that a controller reconciles twice at once. Active while the context is open."""
+    """Report a key that a controller reconciles twice concurrently, while the context is open."""
     groups = (
         registry.MANAGEMENT,
         registry.HUB,

@@ -69,7 +69,9 @@ def _slots_by_label(_original: Any) -> Any:
     def found_slots(_deployment_name: str, instances: Any, *min_ready: Any) -> Slots:
         by_ordinal: dict[int, Instance] = {}
         unslotted = []
-        for instance in sorted(instances, key=lambda i: (i.is_terminating, i.metadata.name)):
+        for instance in sorted(
+            instances, key=lambda instance: (instance.is_terminating, instance.metadata.name)
+        ):
             number = _ordinal(instance)
             if number in by_ordinal:
                 unslotted.append(instance)

@@ -19,7 +19,7 @@ from datum_compute.drivers.containers.machine import (
 )
 from datum_compute.drivers.containers.steps import (
     CreateContainers,
-    ForgetMachine,
+    DropMachineState,
     RecordExit,
     RemoveContainers,
     StartContainers,
@@ -45,8 +45,8 @@ def snapshot(
 def test_missing_containers_are_created_if_the_spec_is_known() -> None:
     creatable = MachineSnapshot(["a", "b"], {}, can_create=True)
     assert next_step(creatable) == CreateContainers()
-    assert next_step(snapshot()) == ForgetMachine()
-    assert next_step(snapshot(a="running")) == ForgetMachine(), (
+    assert next_step(snapshot()) == DropMachineState()
+    assert next_step(snapshot(a="running")) == DropMachineState(), (
         "an incomplete machine cannot be completed"
     )
 
@@ -80,13 +80,13 @@ def test_a_setup_problem_delays_creation_but_not_removal() -> None:
     unwanted = MachineSnapshot(
         ["a"], {}, problem=problem, is_wanted=False, can_create=True, now_s=50.0
     )
-    assert next_step(unwanted) == ForgetMachine()
+    assert next_step(unwanted) == DropMachineState()
 
 
 def test_an_unwanted_machine_is_dropped_when_its_containers_are_gone() -> None:
     inspected = {"a": InspectedContainer("a", "id", "exited", 0)}
     assert next_step(MachineSnapshot(["a", "b"], inspected, is_wanted=False)) == RemoveContainers()
-    assert next_step(MachineSnapshot(["a", "b"], {}, is_wanted=False)) == ForgetMachine()
+    assert next_step(MachineSnapshot(["a", "b"], {}, is_wanted=False)) == DropMachineState()
 
 
 def test_the_backoff_doubles_up_to_a_limit_and_is_reset_by_a_long_run() -> None:
@@ -120,7 +120,7 @@ def test_a_few_steps_settle_a_machine_from_any_state(
         step = decide(states, record, now_s, is_wanted=is_wanted, can_create=can_create)
         assert is_wanted or not isinstance(step, StartContainers | CreateContainers)
         assert not (is_wanted and isinstance(step, RemoveContainers))
-        if isinstance(step, ForgetMachine) or (
+        if isinstance(step, DropMachineState) or (
             isinstance(step, WaitForChange) and step.until_s is None
         ):
             return

@@ -364,13 +364,13 @@ def _document(finding: CheckResult) -> JsonObject:
 LISTING: Listing[CheckResult] = Listing(
     noun="check",
     columns=(
-        ListColumn("CHECK", lambda f: f.check),
-        ListColumn("STATE", lambda f: f.state),
-        ListColumn("DETAIL", lambda f: f.text),
-        ListColumn("NEXT", lambda f: f.next or "-", wide=True),
+        ListColumn("CHECK", lambda finding: finding.check),
+        ListColumn("STATE", lambda finding: finding.state),
+        ListColumn("DETAIL", lambda finding: finding.text),
+        ListColumn("NEXT", lambda finding: finding.next or "-", wide=True),
     ),
     document=_document,
-    name=lambda f: f.check.replace(" ", "/"),
+    name=lambda finding: finding.check.replace(" ", "/"),
 )
 
 COMMAND = doctor

@@ -74,16 +74,20 @@ def listing_at(now: float) -> Listing[Event]:
     return Listing(
         noun="event",
         columns=(
-            ListColumn("LAST SEEN", lambda e: age_since(last_seen(e), now)),
-            ListColumn("TYPE", lambda e: e.type or "Normal"),
-            ListColumn("REASON", lambda e: e.reason),
-            ListColumn("OBJECT", lambda e: f"{e.involved_object.kind}/{e.involved_object.name}"),
-            ListColumn("MESSAGE", lambda e: e.message),
+            ListColumn("LAST SEEN", lambda event: age_since(last_seen(event), now)),
+            ListColumn("TYPE", lambda event: event.type or "Normal"),
+            ListColumn("REASON", lambda event: event.reason),
+            ListColumn(
+                "OBJECT", lambda event: f"{event.involved_object.kind}/{event.involved_object.name}"
+            ),
+            ListColumn("MESSAGE", lambda event: event.message),
             ListColumn("COUNT", count_of, wide=True),
-            ListColumn("FROM", lambda e: e.reporting_component or e.source.component, wide=True),
+            ListColumn(
+                "FROM", lambda event: event.reporting_component or event.source.component, wide=True
+            ),
         ),
         document=_document,
-        name=lambda e: e.metadata.name,
+        name=lambda event: event.metadata.name,
     )
 
 

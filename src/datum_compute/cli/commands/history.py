@@ -52,7 +52,7 @@ async def read_legacy(session: Session, workload: Workload) -> list[WorkloadRevi
     except (NotFound, Forbidden):
         return []
     read = [_revision(workload, text) for text in found.data.values()]
-    return sorted((r for r in read if r is not None), key=lambda r: r.spec.revision)
+    return sorted((r for r in read if r is not None), key=lambda row: row.spec.revision)
 
 
 def _revision(workload: Workload, text: str) -> WorkloadRevision | None:
@@ -261,15 +261,15 @@ def _listing(now: float, found: list[Recorded]) -> Listing[Recorded]:
     return Listing(
         noun="revision",
         columns=(
-            ListColumn("REV", lambda r: r.name),
-            ListColumn("WHEN", lambda r: age_of(r.revision, now)),
-            ListColumn("IMAGE", lambda r: ", ".join(_images(r.revision))),
-            ListColumn("CHANGES", lambda r: _changes_text(r.revision, found)),
-            ListColumn("BY", lambda r: r.revision.spec.actor or "-"),
-            ListColumn("STATUS", lambda r: "active" if r.name == active else "-"),
+            ListColumn("REV", lambda row: row.name),
+            ListColumn("WHEN", lambda row: age_of(row.revision, now)),
+            ListColumn("IMAGE", lambda row: ", ".join(_images(row.revision))),
+            ListColumn("CHANGES", lambda row: _changes_text(row.revision, found)),
+            ListColumn("BY", lambda row: row.revision.spec.actor or "-"),
+            ListColumn("STATUS", lambda row: "active" if row.name == active else "-"),
         ),
-        document=lambda r: {**revision_document(r), "active": r.name == active},
-        name=lambda r: r.name,
+        document=lambda row: {**revision_document(row), "active": row.name == active},
+        name=lambda row: row.name,
     )
 
 

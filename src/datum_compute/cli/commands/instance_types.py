@@ -52,15 +52,20 @@ def _document(found: InstanceType) -> JsonObject:
 LISTING: Listing[InstanceType] = Listing(
     noun="instancetype",
     columns=(
-        ListColumn("NAME", lambda t: t.metadata.name),
-        ListColumn("CPU", lambda t: t.spec.resources.cpu),
-        ListColumn("MEMORY", lambda t: t.spec.resources.memory),
-        ListColumn("PHASE", lambda t: t.spec.lifecycle.phase),
-        ListColumn("REPLACEMENT", lambda t: t.spec.lifecycle.replacement_instance_type or "-"),
-        ListColumn("DISPLAY NAME", lambda t: t.spec.display_name or "-", wide=True),
+        ListColumn("NAME", lambda instance_type: instance_type.metadata.name),
+        ListColumn("CPU", lambda instance_type: instance_type.spec.resources.cpu),
+        ListColumn("MEMORY", lambda instance_type: instance_type.spec.resources.memory),
+        ListColumn("PHASE", lambda instance_type: instance_type.spec.lifecycle.phase),
+        ListColumn(
+            "REPLACEMENT",
+            lambda instance_type: instance_type.spec.lifecycle.replacement_instance_type or "-",
+        ),
+        ListColumn(
+            "DISPLAY NAME", lambda instance_type: instance_type.spec.display_name or "-", wide=True
+        ),
     ),
     document=_document,
-    name=lambda t: t.metadata.name,
+    name=lambda instance_type: instance_type.metadata.name,
 )
 
 COMMAND = instance_types

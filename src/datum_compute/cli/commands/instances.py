@@ -230,7 +230,7 @@ def list_instances(
         words = [instance_health(row.instance).word for row in rows]
         listing = listing_at(session.environment.now())
         if all_namespaces:
-            listing = with_namespace(listing, lambda r: r.instance.metadata.namespace)
+            listing = with_namespace(listing, lambda row: row.instance.metadata.namespace)
         print_listing(
             session.output,
             listing,
@@ -282,18 +282,20 @@ def listing_at(now: float) -> Listing[InstanceRow]:
     return Listing(
         noun="instance",
         columns=(
-            ListColumn("NAME", lambda r: r.name),
-            ListColumn("WORKLOAD", lambda r: r.place.workload),
-            ListColumn("CITY", lambda r: r.place.city),
-            ListColumn("ADDRESS", lambda r: address_of(r.instance) or "-"),
-            ListColumn("AGE", lambda r: age_of(r.instance, now)),
-            ListColumn("STATUS", lambda r: aged_text(instance_health(r.instance), now)),
-            ListColumn("PLACEMENT", lambda r: r.place.placement, wide=True),
-            ListColumn("INSTANCE TYPE", lambda r: _instance_type(r.instance), wide=True),
-            ListColumn("MESSAGE", lambda r: instance_health(r.instance).message or "-", wide=True),
+            ListColumn("NAME", lambda row: row.name),
+            ListColumn("WORKLOAD", lambda row: row.place.workload),
+            ListColumn("CITY", lambda row: row.place.city),
+            ListColumn("ADDRESS", lambda row: address_of(row.instance) or "-"),
+            ListColumn("AGE", lambda row: age_of(row.instance, now)),
+            ListColumn("STATUS", lambda row: aged_text(instance_health(row.instance), now)),
+            ListColumn("PLACEMENT", lambda row: row.place.placement, wide=True),
+            ListColumn("INSTANCE TYPE", lambda row: _instance_type(row.instance), wide=True),
+            ListColumn(
+                "MESSAGE", lambda row: instance_health(row.instance).message or "-", wide=True
+            ),
         ),
         document=instance_document,
-        name=lambda r: r.name,
+        name=lambda row: row.name,
     )
 
 

@@ -98,7 +98,7 @@ def urls_of(workload: Workload, instances: list[Instance]) -> list[str]:
         return []
     ready = sorted(
         (i for i in instances if is_true(i.status.conditions, READY) and address_of(i)),
-        key=lambda i: i.metadata.name,
+        key=lambda instance: instance.metadata.name,
     )
     scheme = "https" if ports[0].port == 443 else "http"
     return [f"{scheme}://{_host(address_of(i))}:{ports[0].port}/" for i in ready]

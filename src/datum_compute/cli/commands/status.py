@@ -101,7 +101,9 @@ def status(ctx: click.Context, name: str, output_format: str) -> None:
 async def read_report(session: Session, name: str) -> WorkloadReport:
     workload = await find_workload(session, name)
     observed = await observe_parts(session, workload)
-    instances = sorted(observed.instances.items, key=lambda i: (place_of(i), i.metadata.name))
+    instances = sorted(
+        observed.instances.items, key=lambda instance: (place_of(instance), instance.metadata.name)
+    )
     progress = assess_rollout(workload, observed.deployments.items, instances)
     urls = tuple(
         (d.spec.city_code, e.url) for d in observed.deployments.items for e in d.status.endpoints

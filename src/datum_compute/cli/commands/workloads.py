@@ -90,7 +90,7 @@ def list_workloads(
         words = [workload_health(row).word for row in rows]
         listing = listing_at(session.environment.now())
         if all_namespaces:
-            listing = with_namespace(listing, lambda w: w.metadata.namespace)
+            listing = with_namespace(listing, lambda workload: workload.metadata.namespace)
         print_listing(
             session.output,
             listing,
@@ -127,18 +127,28 @@ def listing_at(now: float) -> Listing[Workload]:
     return Listing(
         noun="workload",
         columns=(
-            ListColumn("NAME", lambda w: w.metadata.name),
-            ListColumn("CITIES", lambda w: _short_cities(cities_of(w))),
-            ListColumn("HEALTH", lambda w: aged_text(workload_health(w), now)),
-            ListColumn("READY", lambda w: f"{w.status.ready_replicas}/{w.status.desired_replicas}"),
-            ListColumn("UP-TO-DATE", lambda w: w.status.updated_replicas),
-            ListColumn("IMAGE", lambda w: ", ".join(_short_image(image) for image in images_of(w))),
-            ListColumn("AGE", lambda w: age_of(w, now)),
+            ListColumn("NAME", lambda workload: workload.metadata.name),
+            ListColumn("CITIES", lambda workload: _short_cities(cities_of(workload))),
+            ListColumn("HEALTH", lambda workload: aged_text(workload_health(workload), now)),
+            ListColumn(
+                "READY",
+                lambda workload: (
+                    f"{workload.status.ready_replicas}/{workload.status.desired_replicas}"
+                ),
+            ),
+            ListColumn("UP-TO-DATE", lambda workload: workload.status.updated_replicas),
+            ListColumn(
+                "IMAGE",
+                lambda workload: ", ".join(_short_image(image) for image in images_of(workload)),
+            ),
+            ListColumn("AGE", lambda workload: age_of(workload, now)),
             ListColumn("INSTANCE TYPE", _instance_type, wide=True),
-            ListColumn("MESSAGE", lambda w: workload_health(w).message or "-", wide=True),
+            ListColumn(
+                "MESSAGE", lambda workload: workload_health(workload).message or "-", wide=True
+            ),
         ),
         document=workload_document,
-        name=lambda w: w.metadata.name,
+        name=lambda workload: workload.metadata.name,
     )
 
 

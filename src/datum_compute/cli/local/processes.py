@@ -102,7 +102,7 @@ async def start_processes(
         turns = asyncio.Semaphore(STARTS_MAX)
 
         async def ensure_cell(name: str) -> None:
-            """Join and start at once: the registered port is not reserved until the start."""
+            """Join and start without delay: the registered port is not reserved until the start."""
             directory = cell_directory(state_dir, name)
             async with turns:
                 if name in left or not _has_joined(directory):

@@ -144,7 +144,7 @@ def _cell_health(cluster: Cluster, stuck: str, *, is_cut: bool = False) -> tuple
     """Return health and detail of a cell.
 
     The hub keeps a cell Ready for a grace period; a suspended process or a fault injected by
-    ``chaos`` is visible here at once.
+    ``chaos`` is visible here immediately.
     """
     ready = find_condition(cluster.status.conditions, "Ready")
     if ready is not None and ready.status != TRUE:

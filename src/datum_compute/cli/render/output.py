@@ -138,7 +138,7 @@ def fit_columns(
         candidates = [i for i in shrinkable if i > 0] or shrinkable
         if not candidates:
             break
-        widths[max(candidates, key=lambda i: (widths[i], i))] -= 1
+        widths[max(candidates, key=lambda column: (widths[column], column))] -= 1
         surplus -= 1
     return widths, gap
 

@@ -36,7 +36,7 @@ from datum_compute.cli.render.prompt import confirm
 READY = "Ready"
 NOT_PUBLISHED = "ServiceNotPublished"
 TITLE = "Compute"
-# Wait for the first status of a request that is younger than this; report an older one at once.
+# Wait for the first status of a request that is younger than this; report an older one immediately.
 _RECENT_REQUEST_S = 120.0
 
 

@@ -104,7 +104,9 @@ class Progress:
         stuck = [p for p in self.places if p.phase is not Phase.DONE]
         candidates = [p for p in stuck if p.cause.reason] or stuck
         if candidates:
-            first = min(candidates, key=lambda p: (p.cause.reason in POINTERS, p.place))
+            first = min(
+                candidates, key=lambda progress: (progress.cause.reason in POINTERS, progress.place)
+            )
             if first.cause.reason:
                 return first.place, first.cause
         if self.workload_cause.reason:
@@ -166,7 +168,9 @@ def _expected_places(
 def _by_place(deployments: Iterable[WorkloadDeployment]) -> dict[Place, WorkloadDeployment]:
     """Return the deployment of each place; a terminating one only if there is no other."""
     found: dict[Place, WorkloadDeployment] = {}
-    for deployment in sorted(deployments, key=lambda d: (d.is_terminating, d.metadata.name)):
+    for deployment in sorted(
+        deployments, key=lambda deployment: (deployment.is_terminating, deployment.metadata.name)
+    ):
         spec = deployment.spec
         found.setdefault(Place(spec.placement_name, normalize_city(spec.city_code)), deployment)
     return found

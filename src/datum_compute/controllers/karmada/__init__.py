@@ -1,4 +1,4 @@
-"""Controllers of the embedded stand-in for Karmada. They do not run beside a real Karmada.
+"""Controllers of the embedded replacement of Karmada. They do not run if Karmada is installed.
 
 Start with bindings.py, then works.py, which carries Works to cells.
 """

@@ -108,8 +108,8 @@ async def _remove_unbound_works(context: Context, kind: KindInfo[Any], key: Key)
 
 def _works_of(hub: CachedClient, kind: KindInfo[Any], binding_uid: str, ref: Ref) -> list[Work]:
     """Find the Works by label, and by name in case a label was removed."""
-    labelled = hub.read(WORK).with_label(labels.BINDING_ID, binding_uid)
-    by_ref = {ref_of(work): work for work in (*labelled, *_works_named(hub, kind, ref))}
+    labeled = hub.read(WORK).with_label(labels.BINDING_ID, binding_uid)
+    by_ref = {ref_of(work): work for work in (*labeled, *_works_named(hub, kind, ref))}
     return [by_ref[ref] for ref in sorted(by_ref)]
 
 
@@ -196,15 +196,15 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if client is None:
         return await apply_plan(context.planes, plan_unreachable_cell(work, cell, context.now()))
     ref = Ref(manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"])
-    copy = await _copy_of(work, client, kind, ref)
+    copy = await _observe_copy(work, client, kind, ref)
     if work.is_terminating and (copy is None or not is_copy_of(copy, kind, work)):
-        return await _release(context, work, client, kind, ref)
+        return await _release_work(context, work, client, kind, ref)
     missing = "" if copy is not None else _missing_namespace(client, ref.namespace)
     plan = plan_execution(cell, work, kind, copy, context.now(), missing_namespace=missing)
     return await apply_plan(context.planes, plan)
 
 
-async def _copy_of(
+async def _observe_copy(
     work: Work, client: CachedClient, kind: KindInfo[Any], ref: Ref
 ) -> ApiObject | None:
     """Return the cell's object with the name in the manifest.
@@ -220,8 +220,8 @@ async def _copy_of(
 
 def _missing_namespace(client: CachedClient, name: str) -> str:
     """Return the name of the namespace if the cell does not have it, otherwise an empty string."""
-    is_there = not name or client.read(NAMESPACE).get(Ref("", name)) is not None
-    return "" if is_there else name
+    exists = not name or client.read(NAMESPACE).get(Ref("", name)) is not None
+    return "" if exists else name
 
 
 def _is_cell_ready(hub: CachedClient, cell: PlaneName) -> bool:
@@ -233,15 +233,15 @@ def _is_cell_ready(hub: CachedClient, cell: PlaneName) -> bool:
     return cluster is not None and is_true(cluster.status.conditions, "Ready")
 
 
-async def _release(
+async def _release_work(
     context: Context, work: Work, client: CachedClient, kind: KindInfo[Any], ref: Ref
 ) -> Outcome:
     """Release the Work once a live read confirms that the copy is gone.
 
     Another object of the same name is not deleted and does not delay the release.
     """
-    found = await client.get_uncached(kind, ref)
-    if found is not None and is_copy_of(found, kind, work):
+    copy = await client.get_uncached(kind, ref)
+    if copy is not None and is_copy_of(copy, kind, work):
         return Requeue(1)
     release = drop_finalizer(HUB, WORK, work, labels.EXECUTION_FINALIZER)
     return await apply_plan(context.planes, Plan(tuple(release)))
@@ -294,24 +294,26 @@ def map_copy(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any]],
     """Return a function that maps a copy to its Work.
 
     The name of the Work is derived from that of the copy. If the annotations name another Work, the
-    copy is mapped to it too, because a Work that was written by hand may have any name.
+    copy is mapped to that Work as well, because a Work written by hand may have any name.
     """
 
     def to_keys(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-        if not any(_is_marked(seen) for seen in (change.old, change.new) if seen is not None):
+        if not any(
+            _is_marked_as_copy(seen) for seen in (change.old, change.new) if seen is not None
+        ):
             return
         namespace = execution_namespace(member_name(client.plane))
         name = work_name(kind, ref_of(change.latest))
         yield Key(HUB, Ref(namespace, name))
-        noted = change.latest.metadata.annotations.get(labels.WORK_NAME, name)
-        if noted != name:
-            yield Key(HUB, Ref(namespace, noted))
+        annotated_name = change.latest.metadata.annotations.get(labels.WORK_NAME, name)
+        if annotated_name != name:
+            yield Key(HUB, Ref(namespace, annotated_name))
 
     return to_keys
 
 
 def map_cluster(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map a Cluster that became Ready to its Works, so that they are retried at once."""
+    """Map a Cluster that became Ready to its Works, so that they are retried immediately."""
     if change.old is None or same_reachability(change.old, change.new) or change.new is None:
         return
     if is_true(change.new.status.conditions, "Ready"):
@@ -320,7 +322,7 @@ def map_cluster(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key
             yield Key(client.plane, ref_of(work))
 
 
-def _is_marked(copy: ApiObject) -> bool:
+def _is_marked_as_copy(copy: ApiObject) -> bool:
     metadata = copy.metadata
     return labels.MANAGED in metadata.labels or labels.WORK_NAME in metadata.annotations
 

@@ -61,7 +61,7 @@ def _configuration(platform: CachedClient, service: str) -> ServiceConfiguration
         for configuration in platform.read(SERVICE_CONFIGURATION).indexed(BY_SERVICE, service)
         if configuration.spec.phase != DRAFT
     ]
-    return min(found, key=lambda c: c.metadata.name, default=None)
+    return min(found, key=lambda configuration: configuration.metadata.name, default=None)
 
 
 def map_consumer(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:

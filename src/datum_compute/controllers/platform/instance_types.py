@@ -65,7 +65,7 @@ INSTANCE_TYPE_CONTROLLER = Controller(
 # --- copies
 
 COPIED_TO = ("project", "cell")
-# A new plane has the built-in types at once, and receives the others within this time.
+# A new plane has the built-in types immediately, and receives the others within this time.
 RESYNC_S = 300.0
 
 

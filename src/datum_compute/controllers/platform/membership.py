@@ -54,7 +54,7 @@ from datum_compute.runtime.controller import (
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.predicates import never
 
-# Interval of checks while a project is drained. Its last workload triggers a reconcile at once.
+# Interval of checks while a project is drained. Its last workload triggers a reconcile immediately.
 DRAIN_S = 0.5
 _DRAINED_KINDS: tuple[KindInfo[Any], ...] = (WORKLOAD, DEPLOYMENT)
 

@@ -1,6 +1,6 @@
 """Controllers of quota decisions: claims and grants of a project, its buckets, and registrations.
 
-All claims of a project share one key, so they are never decided by two passes at once. An index
+All claims of a project share one key, so two passes never decide them concurrently. An index
 counts the granted claims, so the cost of a decision depends only on the waiting claims.
 """
 
@@ -43,7 +43,7 @@ from datum_compute.runtime.predicates import generation_changed
 
 PROJECT_REF = Ref("", "quota")
 BY_STATE = "quota-state"
-# Claims arrive in bursts: decide many of them at once, and update the buckets after the burst.
+# Claims arrive in bursts: decide many of them in one pass, and update the buckets after the burst.
 DECISION_DEBOUNCE = Debounce(idle_s=0.002, max_s=0.05)
 BUCKET_DEBOUNCE = Debounce(idle_s=0.1, max_s=1.0)
 

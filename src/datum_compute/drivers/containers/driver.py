@@ -160,7 +160,7 @@ class ContainersDriver:
             return 0.0
         machine.sleep.is_wake_requested = True
         machine.changed.set()
-        await machine.wait_until(lambda m: not m.sleep.is_wake_requested)
+        await machine.wait_until(lambda machine: not machine.sleep.is_wake_requested)
         return machine.check_woken()
 
     def changes(self) -> AsyncIterator[str]:

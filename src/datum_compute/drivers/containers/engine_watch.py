@@ -1,6 +1,6 @@
-"""Detects whether the container engine answers, and receives its events.
+"""Detects whether the container engine responds, and receives its events.
 
-- Every response of the engine counts as an answer, also an error and a piece of a stream.
+- Every response of the engine counts as an answer, including errors and parts of a stream.
 - An engine that has not answered for PING_AFTER_S is pinged: lists of containers are rare, and the
   stream of events may be idle for hours.
 - The engine is lost while it does not answer. A loss begins at the time of the last answer, and
@@ -38,8 +38,8 @@ _log = logging.getLogger(__name__)
 class EngineWatch:
     """``on_event`` receives the id of a changed machine, or an empty one if any may have changed.
 
-    ``on_loss`` is called whenever the engine was found not to answer. ``resync_requested`` is set
-    when the containers should be listed soon.
+    ``on_loss`` is called each time a request finds that the engine does not answer.
+    ``resync_requested`` is set when the driver should list the containers soon.
     """
 
     def __init__(
@@ -119,11 +119,11 @@ class EngineWatch:
 
         Concurrent calls share a ping.
         """
-        began_s = self._elapsed_s()
+        called_s = self._elapsed_s()
         async with self._ping_lock:
             if self.lost_since_s is not None:
                 raise TransientError(NO_ANSWER)
-            if self.last_answer_s <= began_s:
+            if self.last_answer_s <= called_s:
                 await self._ping()
 
     async def _ping(self) -> None:

@@ -130,7 +130,7 @@ class ProbeRunner:
                 self._on_early_failure(machine)
             return failure
 
-        # Unpaused processes continue where they were, so their first probe runs at once.
+        # Unpaused processes continue where they were, so their first probe runs immediately.
         left_s = remaining_delay_s(probe, machine.inspected[name], self._unix_s())
         delay_s = 0.0 if machine.sleep.was_unpaused else left_s
         on_verdict = partial(self._on_verdict[kind], machine, name)

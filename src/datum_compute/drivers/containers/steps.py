@@ -1,9 +1,10 @@
 """Decides the next step for a machine. Pure and level-triggered.
 
-- The step follows from a snapshot alone: a crash of this process between two steps loses nothing.
-- A machine ends as a whole. When one of its containers exits, the others are stopped and all of
-  them are started again together, because they share the network namespace of the first.
-- A sleeping machine sleeps and wakes as a whole too. An exit while it sleeps is not a crash.
+- The step is a function of a snapshot alone, so a crash of this process between two steps loses
+  no state.
+- When one container of a machine exits, the driver stops the others and restarts all of them,
+  because they share the network namespace of the first.
+- All containers of a machine sleep and wake together. An exit while they sleep is not a crash.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from datum_compute.drivers.containers.machine import MachineSnapshot
 
 @dataclass(frozen=True, slots=True)
 class CreateContainers:
-    """Create all containers. Remove existing ones first: they are incomplete."""
+    """Create all containers. First remove the existing ones, which are an incomplete set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class StopContainers:
 
 @dataclass(frozen=True, slots=True)
 class RecordSleep:
-    """Record that the machine sleeps, so that containers that exit from now on were stopped."""
+    """Record that the machine sleeps. Exits of its containers after this are not crashes."""
 
     mode: SleepMode
 
@@ -50,7 +51,7 @@ class PauseContainers:
 
 @dataclass(frozen=True, slots=True)
 class WakeContainers:
-    """Unpause or start these containers; the machine is awake then."""
+    """Unpause or start these containers. This wakes the machine."""
 
     names: tuple[str, ...]
 
@@ -61,13 +62,13 @@ class RemoveContainers:
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetMachine:
-    """There is no machine, or it is gone: drop its state."""
+class DropMachineState:
+    """Drop the state of a machine that was never created or has been removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitForChange:
-    """Do nothing until something changes, or until ``until_s``."""
+    """Take no step until an observation changes, or until ``until_s``."""
 
     until_s: float | None = None
     is_up: bool = field(default=False)
@@ -82,18 +83,18 @@ Step = (
     | PauseContainers
     | WakeContainers
     | RemoveContainers
-    | ForgetMachine
+    | DropMachineState
     | WaitForChange
 )
 
 
 def next_step(snapshot: MachineSnapshot) -> Step:
     if not snapshot.is_wanted:
-        return RemoveContainers() if snapshot.inspected else ForgetMachine()
+        return RemoveContainers() if snapshot.inspected else DropMachineState()
     if snapshot.problem is not None and snapshot.now_s < snapshot.problem.retry_at_s:
         return WaitForChange(snapshot.problem.retry_at_s)
     if any(name not in snapshot.inspected for name in snapshot.container_names):
-        return CreateContainers() if snapshot.can_create else ForgetMachine()
+        return CreateContainers() if snapshot.can_create else DropMachineState()
     containers = [snapshot.inspected[name] for name in snapshot.container_names]
     if snapshot.record.sleep_mode or snapshot.is_wake_requested:
         return _next_sleep_step(snapshot, containers)

@@ -49,7 +49,7 @@ from datum_compute.drivers.containers.status import (
 )
 from datum_compute.drivers.containers.steps import (
     CreateContainers,
-    ForgetMachine,
+    DropMachineState,
     PauseContainers,
     RecordExit,
     RecordSleep,
@@ -135,7 +135,7 @@ class Supervisor:
                 if not machine.sleep.try_skip_inspection():
                     await self._inspect(machine)
                 step = self._next_step(machine)
-                if isinstance(step, ForgetMachine):
+                if isinstance(step, DropMachineState):
                     break
                 pause_s = await self._apply_step(machine, step)
             except ImageUnavailable as error:
@@ -221,7 +221,7 @@ class Supervisor:
                 return 0.0
             case WaitForChange(until_s, is_up):
                 return self._pause_s(machine, until_s, is_up=is_up)
-            case ForgetMachine():
+            case DropMachineState():
                 return 0.0
 
     async def _create(self, machine: Machine) -> None:

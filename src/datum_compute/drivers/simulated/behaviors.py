@@ -43,7 +43,7 @@ class Behavior:
 
     boot_s: float | None = None
     start_failure: str = ""  # if set, it never starts, for this reason
-    crashes: int = 0  # how many of its first starts crash at once
+    crashes: int = 0  # how many of its first starts crash immediately
     exit_code: int = 1
     exits: bool = False  # it exits right after its start, and is not restarted
     is_stuck: bool = False  # it stays Pending

@@ -201,7 +201,7 @@ class SimulatedDriver:
                 self._store_and_announce(machine_id, asleep)
 
     async def wake(self, machine_id: str) -> float:
-        """Wake the machine. A paused one runs at once, a stopped one boots."""
+        """Wake the machine. A paused one runs immediately, a stopped one boots."""
         async with self._locks.hold(machine_id):
             state = self._state(machine_id)
             if state is None:
@@ -241,7 +241,7 @@ class SimulatedDriver:
             self._timers[machine_id] = loop.call_later(delay_s, self._announce, machine_id)
 
     def _free_number(self) -> int:
-        """Return the next free number, not the lowest, so that addresses are not reused at once."""
+        """Return the next free number, not the lowest, so that addresses are not reused soon."""
         if len(self._used_numbers) >= ADDRESSES_MAX:
             raise TransientError(f"all {ADDRESSES_MAX} addresses are in use")
         number = (self._last_number + 1) % ADDRESSES_MAX

@@ -2,7 +2,7 @@
 
 - An object is deleted when every owner that it names is gone. If only some are gone, their
   references are removed.
-- An owner is searched for in the namespace of the object, or without a namespace if its kind has
+- An owner is looked up in the namespace of the object, or without a namespace if its kind has
   none. An owner counts as present if its kind is not served, or if its kind is namespaced and the
   object is not: such a reference can never be resolved.
 - Foreground: the owner stays until its dependents are gone, at least those that block it.
@@ -77,8 +77,8 @@ def owner_state(namespace: str, owner: ObservedOwner) -> OwnerState:
         return OwnerState.PRESENT
     if owner.object is None:
         return OwnerState.GONE
-    waits = owner.object.terminating and FOREGROUND_FINALIZER in owner.object.finalizers
-    return OwnerState.WAITING if waits else OwnerState.PRESENT
+    is_waiting = owner.object.terminating and FOREGROUND_FINALIZER in owner.object.finalizers
+    return OwnerState.WAITING if is_waiting else OwnerState.PRESENT
 
 
 def is_unreachable(namespace: str, owner: ObservedOwner) -> bool:
@@ -87,22 +87,22 @@ def is_unreachable(namespace: str, owner: ObservedOwner) -> bool:
 
 
 def plan_collection(
-    held: StoredObject, owners: Sequence[ObservedOwner], *, has_dependents: bool
+    dependent: StoredObject, owners: Sequence[ObservedOwner], *, has_dependents: bool
 ) -> list[GarbageAction]:
     """Delete an object if each of its owners is gone or waits for its dependents.
 
     If an owner waits, the object is deleted in the foreground, so that the owner also waits for the
     dependents of the object.
     """
-    states = [(owner, owner_state(held.ref.namespace, owner)) for owner in owners]
+    states = [(owner, owner_state(dependent.ref.namespace, owner)) for owner in owners]
     gone = frozenset(o.reference.uid for o, state in states if state is OwnerState.GONE)
     if any(state is OwnerState.PRESENT for _, state in states):
-        return [RemoveOwners(held, gone)] if gone else []
+        return [RemoveOwners(dependent, gone)] if gone else []
     if not states:
         return []
-    waits = any(state is OwnerState.WAITING for _, state in states)
-    policy = "Foreground" if waits and has_dependents else _requested_policy(held)
-    return [DeleteDependent(held, policy)]
+    is_awaited = any(state is OwnerState.WAITING for _, state in states)
+    policy = "Foreground" if is_awaited and has_dependents else _requested_policy(dependent)
+    return [DeleteDependent(dependent, policy)]
 
 
 def plan_orphaning(owner: StoredObject, dependents: Sequence[StoredObject]) -> list[GarbageAction]:

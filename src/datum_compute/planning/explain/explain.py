@@ -103,7 +103,9 @@ def explain_workload(
         return Explanation((first,))
     if not unready:
         return Explanation((first, *_sleeping_link(first, own, instances)))
-    worst = min(unready, key=lambda d: (-_deployment_rank(d), d.metadata.name))
+    worst = min(
+        unready, key=lambda deployment: (-_deployment_rank(deployment), deployment.metadata.name)
+    )
     below = explain_deployment(worst, instances, servers)
     return Explanation((first, *below.links), below.steps)
 
@@ -119,7 +121,7 @@ def _sleeping_link(
         and _instance_condition(i).reason == Reason.ASLEEP
     ]
     if first.status == TRUE and sleeping:
-        first_sleeping = min(sleeping, key=lambda i: i.metadata.name)
+        first_sleeping = min(sleeping, key=lambda instance: instance.metadata.name)
         yield explain_instance(first_sleeping, workload=first.ref.name).cause
 
 
@@ -141,7 +143,10 @@ def explain_deployment(
     ]
     if not unready:
         return Explanation((first,), steps)
-    worst = min(unready, key=lambda i: (-_instance_rank(i), ordinal(i), i.metadata.name))
+    worst = min(
+        unready,
+        key=lambda instance: (-_instance_rank(instance), ordinal(instance), instance.metadata.name),
+    )
     below = explain_instance(worst, servers, workload, deployment)
     return Explanation((first, *below.links), steps)
 

@@ -17,7 +17,7 @@ Quarantine of Instances on the hub that belong to no replica slot of a deploymen
   is marked with the reason, the time and a fingerprint of its labels. The fingerprint ensures that
   it is reported only once.
 - A quarantined copy is never deleted. When its labels change, the marks are removed and the copy is
-  checked again at once.
+  checked again immediately.
 """
 
 from __future__ import annotations

@@ -346,7 +346,9 @@ def _plan_status_aggregation(
     The order matters: the federator reads the status of the object as soon as the binding lists the
     report of a cell. When no Work reports a status, the status of the object is cleared.
     """
-    items = [_aggregated_item(work) for work in sorted(works, key=lambda w: w.metadata.namespace)]
+    items = [
+        _aggregated_item(work) for work in sorted(works, key=lambda work: work.metadata.namespace)
+    ]
     applied = _fully_applied(binding, items, now)
     status = ResourceBindingStatus(
         conditions=with_condition(binding.status.conditions, applied), aggregated_status=items

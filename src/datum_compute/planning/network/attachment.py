@@ -79,7 +79,7 @@ def network_of(template: InstanceTemplate, namespace: str) -> Ref:
 def location_for(city: str, locations: Sequence[LocationBinding]) -> LocationBinding | None:
     """Return the location of a city; the first by name if there are several."""
     serving = [b for b in locations if city_of(b) == normalize_city(city)]
-    return min(serving, key=lambda b: b.metadata.name, default=None)
+    return min(serving, key=lambda binding: binding.metadata.name, default=None)
 
 
 def city_of(location: LocationBinding) -> str:

@@ -8,7 +8,7 @@ Allocation:
   two writes it is found again by the uid of its holder.
 - The search starts at an index computed from the holder's seed. A holder that is created again
   finds its previous prefix if it is free, concurrent holders seldom choose the same prefix, and a
-  released prefix is not reused at once.
+  released prefix is not reused immediately.
 
 A prefix in use is not given to another holder. A prefix is in use by
 
@@ -133,7 +133,9 @@ def plan_allocation(
 
     ``recorded`` is the prefix in the holder's status, ``requested`` the prefix in its spec.
     """
-    own = sorted((a for a in ledger.own if not a.is_terminating), key=lambda a: a.spec.cidr)
+    own = sorted(
+        (a for a in ledger.own if not a.is_terminating), key=lambda allocation: allocation.spec.cidr
+    )
     if own:
         kept = next((a for a in own if a.spec.cidr == recorded), own[0])
         spare = tuple(

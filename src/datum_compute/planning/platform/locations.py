@@ -50,7 +50,7 @@ def plan_location(location: Location, clusters: Iterable[Cluster], now: str) -> 
     """
     city = normalize_city(location.spec.topology.get(CITY_CODE_KEY, ""))
     cells = [c for c in clusters if city_of_cell(c) == city]
-    verdict = _ready_verdict(city, sorted(cells, key=lambda c: c.metadata.name))
+    verdict = _ready_verdict(city, sorted(cells, key=lambda cell: cell.metadata.name))
     recheck_s = None if location.metadata.name == location_of(city) else RECHECK_S
     if verdict is None:
         return Plan(requeue_after_s=RECHECK_S)

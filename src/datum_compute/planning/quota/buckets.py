@@ -348,7 +348,9 @@ def _bucket_status(
         available=max(0, limit - used),
         claim_count=claim_count,
         grant_count=len(contributing),
-        contributing_grant_refs=sorted(contributing, key=lambda g: (g.namespace, g.name)),
+        contributing_grant_refs=sorted(
+            contributing, key=lambda grant: (grant.namespace, grant.name)
+        ),
         last_reconciliation=bucket.status.last_reconciliation,
         observed_generation=bucket.metadata.generation,
     )
@@ -370,7 +372,11 @@ def active_registrations(
     """Return the active registrations by resource type: the oldest one of each type."""
     found: dict[str, ResourceRegistration] = {}
     ordered = sorted(
-        registrations, key=lambda r: (r.metadata.creation_timestamp or "", r.metadata.name)
+        registrations,
+        key=lambda registration: (
+            registration.metadata.creation_timestamp or "",
+            registration.metadata.name,
+        ),
     )
     for registration in ordered:
         if not registration.is_terminating:

@@ -39,7 +39,7 @@ from datum_compute.planning.quota.claims import is_granted
 
 _PREFIX = "workload-"
 _NAME_MAX = 253
-# Most claims are decided at once. A pending decision is not reported before this time.
+# Most claims are decided immediately. A pending decision is not reported before this time.
 EXPECTED_DECISION_S = 2.0
 QUOTA_PENDING = ConditionValue(FALSE, Reason.PENDING_EVALUATION, "Waiting for the quota decision")
 

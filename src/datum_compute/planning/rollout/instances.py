@@ -11,12 +11,13 @@ Rules of both management policies, ``OrderedReady`` and ``Parallel``:
   readiness became Unknown counts as serving.
 - Instances that are no longer wanted are removed, the highest ordinal first. Their removal does not
   wait for other instances.
-- Unslotted instances (controlled by the deployment, but without an ordinal) are removed at once.
+- Unslotted instances (controlled by the deployment, but without an ordinal) are removed without
+  delay.
 - Labels are repaired in every pass. A repair is not a step of the rollout.
 - A paused deployment replaces no instance. It still fills empty slots and scales down.
 
 ``OrderedReady`` fills slots in ascending order, each when all instances below it are Ready; they
-need not be available. ``Parallel`` fills all at once. Planned steps that have to wait are part of
+need not be available. ``Parallel`` fills all together. Planned steps that have to wait are part of
 the plan and marked as deferred.
 
 Rules of the disruption budget, which limits how many serving instances a rollout may remove now:
@@ -113,7 +114,7 @@ def slots_waiting_for_quota(
 
 
 def can_be_recreated(deployment: WorkloadDeployment, number: int, waiting: frozenset[int]) -> bool:
-    """Return True if the slot could be filled again at once after its instance is removed.
+    """Return True if the slot could be filled immediately after its instance is removed.
 
     With ``OrderedReady`` a slot is not filled while a lower slot waits for quota. ``waiting`` are
     the slots that wait for quota.
@@ -159,9 +160,9 @@ class RolloutSteps:
     """The steps that the wanted slots need, before the budget limits them.
 
     ``unready_old`` deletes outdated instances that are not ready, ``outdated`` those that serve.
-    ``outdated_blocked`` deletes outdated instances that could not be recreated at once. All three
-    start with the highest ordinal. ``to_fill`` fills empty slots or waits for instances, from the
-    lowest ordinal. ``settling`` waits for replacements that are ready and not yet available.
+    ``outdated_blocked`` deletes outdated instances that could not be recreated immediately. These
+    three start with the highest ordinal. ``to_fill`` fills empty slots or waits for instances, from
+    the lowest ordinal. ``settling`` waits for replacements that are ready, but not yet available.
     ``updated`` are the ordinals whose instance has the current template.
     """
 

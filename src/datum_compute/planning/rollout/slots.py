@@ -208,7 +208,9 @@ def slots_of(
             found[ordinal(instance)] = instance
         else:
             unslotted.append(instance)
-    return build_slots(found, sorted(unslotted, key=lambda i: i.metadata.name), min_ready)
+    return build_slots(
+        found, sorted(unslotted, key=lambda instance: instance.metadata.name), min_ready
+    )
 
 
 def build_slots(

@@ -57,7 +57,7 @@ _WORKLOAD_CAUSES = frozenset(
     }
 )
 _ROLLOUT_REASONS = (Reason.ROLLING_OUT, Reason.ROLLOUT_PAUSED)
-# Causes that fail a city at once, regardless of its ready instances.
+# Causes that fail a city immediately, regardless of its ready instances.
 _CITY_CAUSES = (Reason.CELL_UNREACHABLE, Reason.NO_MATCHING_LOCATION)
 
 
@@ -79,14 +79,14 @@ def assign_cities(
     workload: Workload, placement: Placement, deployments: Iterable[WorkloadDeployment], now: str
 ) -> list[CityAssignment]:
     """Assign every city of the placement, given all deployments of the workload."""
-    own = [d for d in deployments if d.spec.placement_name == placement.name]
-    live = {d.spec.city_code: d for d in own if not d.is_terminating}
-    taken = {d.spec.city_code for d in own}
+    of_placement = [d for d in deployments if d.spec.placement_name == placement.name]
+    active = {d.spec.city_code: d for d in of_placement if not d.is_terminating}
+    used_cities = {d.spec.city_code for d in of_placement}
     assignments = []
     for city in map(normalize_city, placement.city_codes):
-        decision = FallbackDecision(workload, placement, city, live, frozenset(taken), now)
+        decision = FallbackDecision(workload, placement, city, active, frozenset(used_cities), now)
         assignment = decision.assign()
-        taken.update(assignment.wanted)
+        used_cities.update(assignment.wanted)
         assignments.append(assignment)
     return assignments
 
@@ -107,26 +107,31 @@ class FallbackDecision:
     workload: Workload
     placement: Placement
     city: str
-    live: dict[str, WorkloadDeployment]  # not terminating, of the placement, by city
-    taken: frozenset[str]
+    # The deployments of the placement by city, without terminating ones.
+    active: dict[str, WorkloadDeployment]
+    # Cities that a fallback cannot use, because they have a deployment of the placement.
+    used_cities: frozenset[str]
     now: str
 
     def assign(self) -> CityAssignment:
-        own = self.live.get(self.city)
-        others = sorted(
-            (d for d in self.live.values() if fallback_for(d) == self.city),
-            key=lambda d: (d.metadata.creation_timestamp or "", d.metadata.name),
+        own = self.active.get(self.city)
+        fallbacks = sorted(
+            (d for d in self.active.values() if fallback_for(d) == self.city),
+            key=lambda deployment: (
+                deployment.metadata.creation_timestamp or "",
+                deployment.metadata.name,
+            ),
         )
-        if not others:
+        if not fallbacks:
             return self._assign_without_fallback(own)
-        staying = [d for d in others if self._is_current(d)]
+        current = [d for d in fallbacks if self._is_current(d)]
         if own is not None and self._is_up(own):
-            return CityAssignment(self.city, (self.city,))  # it has recovered
-        if not staying:
-            return self._assign_while_returning(others)
-        if self._is_up(staying[-1]):
-            return self._assign_to_fallback(staying[-1])
-        return self._assign_while_engaging(own, others, staying[-1])
+            return CityAssignment(self.city, (self.city,))  # the city has recovered
+        if not current:
+            return self._assign_while_returning(fallbacks)
+        if self._is_up(current[-1]):
+            return self._assign_to_fallback(current[-1])
+        return self._assign_while_engaging(own, fallbacks, current[-1])
 
     def _assign_without_fallback(self, own: WorkloadDeployment | None) -> CityAssignment:
         if own is None or not self.placement.fallback_city_codes:
@@ -136,41 +141,46 @@ class FallbackDecision:
     def _assign_while_engaging(
         self,
         own: WorkloadDeployment | None,
-        others: Sequence[WorkloadDeployment],
+        fallbacks: Sequence[WorkloadDeployment],
         newest: WorkloadDeployment,
     ) -> CityAssignment:
         """Keep all cities until the newest fallback is up. If it fails, add the next one."""
-        kept = (*((self.city,) if own is not None else ()), *(d.spec.city_code for d in others))
+        kept = (*((self.city,) if own is not None else ()), *(d.spec.city_code for d in fallbacks))
         return self._engage_next_if_failed(newest, kept, newest)
 
     def _engage_next_if_failed(
-        self, observed: WorkloadDeployment, kept: tuple[str, ...], to: WorkloadDeployment | None
+        self,
+        observed: WorkloadDeployment,
+        kept: tuple[str, ...],
+        fallback: WorkloadDeployment | None,
     ) -> CityAssignment:
         status = (
-            self._fallback_status(to.spec.city_code, "Engaging", to) if to is not None else None
+            self._fallback_status(fallback.spec.city_code, "Engaging", fallback)
+            if fallback is not None
+            else None
         )
         since = self._failing_since(observed)
         if since is None:
             return CityAssignment(self.city, kept, status)
-        left_s = self.placement.fallback_after_seconds - _between_s(since, self.now)
+        left_s = self.placement.fallback_after_seconds - _seconds_between(since, self.now)
         if left_s > 0:
             return CityAssignment(self.city, kept, status, left_s)
-        free = (c for c in fallback_cities(self.placement) if c not in self.taken)
-        following = next(free, None)
-        if following is None:
+        unused = (c for c in fallback_cities(self.placement) if c not in self.used_cities)
+        next_city = next(unused, None)
+        if next_city is None:
             return CityAssignment(self.city, kept, self._fallback_status("", "Exhausted", observed))
         return CityAssignment(
-            self.city, (*kept, following), self._fallback_status(following, "Engaging", None)
+            self.city, (*kept, next_city), self._fallback_status(next_city, "Engaging", None)
         )
 
-    def _assign_to_fallback(self, to: WorkloadDeployment) -> CityAssignment:
-        return CityAssignment(
-            self.city, (to.spec.city_code,), self._fallback_status(to.spec.city_code, "Engaged", to)
-        )
+    def _assign_to_fallback(self, fallback: WorkloadDeployment) -> CityAssignment:
+        city = fallback.spec.city_code
+        return CityAssignment(self.city, (city,), self._fallback_status(city, "Engaged", fallback))
 
-    def _assign_while_returning(self, others: Sequence[WorkloadDeployment]) -> CityAssignment:
-        cities = (self.city, *(d.spec.city_code for d in others))
-        status = self._fallback_status(others[-1].spec.city_code, "Returning", others[-1])
+    def _assign_while_returning(self, fallbacks: Sequence[WorkloadDeployment]) -> CityAssignment:
+        cities = (self.city, *(d.spec.city_code for d in fallbacks))
+        newest = fallbacks[-1]
+        status = self._fallback_status(newest.spec.city_code, "Returning", newest)
         return CityAssignment(self.city, cities, status)
 
     def _is_current(self, fallback: WorkloadDeployment) -> bool:
@@ -178,11 +188,11 @@ class FallbackDecision:
             return False
         returned = self.workload.metadata.annotations.get(labels.RETURNED_AT, "")
         created = fallback.metadata.creation_timestamp or ""
-        return not returned or not created or _between_s(returned, created) > 0
+        return not returned or not created or _seconds_between(returned, created) > 0
 
-    def _floor(self) -> int:
-        named = {normalize_city(f.city_code): f.ready_replicas for f in self.placement.city_floors}
-        return named.get(self.city, DEFAULT_FLOOR)
+    def _ready_floor(self) -> int:
+        floors = {normalize_city(f.city_code): f.ready_replicas for f in self.placement.city_floors}
+        return floors.get(self.city, DEFAULT_FLOOR)
 
     def _is_up(self, deployment: WorkloadDeployment) -> bool:
         status = deployment.status
@@ -190,7 +200,7 @@ class FallbackDecision:
         return (
             available is not None
             and available.status == TRUE
-            and status.ready_replicas >= self._floor()
+            and status.ready_replicas >= self._ready_floor()
         )
 
     def _failing_since(self, deployment: WorkloadDeployment) -> str | None:
@@ -199,7 +209,7 @@ class FallbackDecision:
         if available is not None and available.reason in _CITY_CAUSES:
             return available.last_transition_time
         ready = find_condition(conditions, REPLICAS_READY)
-        if deployment.status.ready_replicas >= self._floor() or ready is None:
+        if deployment.status.ready_replicas >= self._ready_floor() or ready is None:
             return None
         if ready.status != FALSE or self._is_caused_by_workload(deployment, ready):
             return None
@@ -213,15 +223,18 @@ class FallbackDecision:
         return not causes.isdisjoint(_WORKLOAD_CAUSES)
 
     def _fallback_status(
-        self, to: str, phase: FallbackPhase, deployment: WorkloadDeployment | None
+        self, fallback_city: str, phase: FallbackPhase, deployment: WorkloadDeployment | None
     ) -> PlacementFallback:
         since = deployment.metadata.creation_timestamp if deployment is not None else None
         return PlacementFallback(
-            city_code=self.city, fallback_city_code=to, phase=phase, since=since or self.now
+            city_code=self.city,
+            fallback_city_code=fallback_city,
+            phase=phase,
+            since=since or self.now,
         )
 
 
-def _between_s(earlier: str, later: str) -> float:
+def _seconds_between(earlier: str, later: str) -> float:
     return parse_timestamp(later) - parse_timestamp(earlier)
 
 
@@ -229,7 +242,7 @@ def _between_s(earlier: str, later: str) -> float:
 _MESSAGES = {
     "Engaging": "{city} has failed; {to} takes over, and nothing is removed before it is available",
     "Engaged": "replicas of {city} run in {to} until they are moved back",
-    "Returning": "{city} takes its replicas back from {to}, which stays until {city} is available",
+    "Returning": "replicas of {city} return; they also run in {to} until {city} is available",
     "Exhausted": "{city} has failed, and no fallback city is free",
 }
 

@@ -81,7 +81,10 @@ def workload_status(
     fallbacks of each placement.
     """
     by_placement = fallbacks or {}
-    ordered = sorted(deployments, key=lambda d: (d.spec.placement_name, d.metadata.name))
+    ordered = sorted(
+        deployments,
+        key=lambda deployment: (deployment.spec.placement_name, deployment.metadata.name),
+    )
     placements = [
         _placement_status(
             workload,
@@ -162,7 +165,7 @@ def _available(
     if any(c.status == TRUE for c in found):
         value = ConditionValue(TRUE, good, f"{ready}/{wanted} instances are ready")
     elif found:
-        worst = max(found, key=lambda c: DEPLOYMENT_RANK.get(c.reason, 0))
+        worst = max(found, key=lambda condition: DEPLOYMENT_RANK.get(condition.reason, 0))
         value = ConditionValue(worst.status, worst.reason, worst.message)
     else:
         value = ConditionValue(FALSE, bad, "No city has reported yet")
