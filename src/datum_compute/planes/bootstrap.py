@@ -53,9 +53,9 @@ async def ensure_plane(
         is_default = role == "project" and name == "default"
         namespace_labels = {labels.PROJECT_DEFAULT: "true"} if is_default else {}
         namespace = Namespace(metadata=ObjectMeta(name=name, labels=namespace_labels))
-        await _ensure(client, NAMESPACE, namespace, exists)
+        await _ensure_object(client, NAMESPACE, namespace, exists)
     for kind, size in built_in_sizes():
-        await _ensure(client, kind, size, exists)
+        await _ensure_object(client, kind, size, exists)
 
 
 def built_in_sizes() -> list[tuple[KindInfo[InstanceType], InstanceType]]:
@@ -81,18 +81,18 @@ async def ensure_cells(
     for cell in cells:
         name = member_name(cell)
         namespace = Namespace(metadata=ObjectMeta(name=execution_namespace(name)))
-        await _ensure(hub, NAMESPACE, namespace, exists)
-        await _ensure(hub, CLUSTER, _cluster(name, path_prefix(cell)), exists)
+        await _ensure_object(hub, NAMESPACE, namespace, exists)
+        await _ensure_object(hub, CLUSTER, _build_cluster(name, path_prefix(cell)), exists)
 
 
-def _cluster(name: str, endpoint: str) -> Cluster:
+def _build_cluster(name: str, endpoint: str) -> Cluster:
     return Cluster(
         metadata=ObjectMeta(name=name, labels={labels.TOPOLOGY_CITY: normalize_city(name)}),
         spec=ClusterSpec(api_endpoint=endpoint),
     )
 
 
-async def _ensure(client: Client, kind: KindInfo[T], obj: T, exists: ExistenceCheck) -> None:
+async def _ensure_object(client: Client, kind: KindInfo[T], obj: T, exists: ExistenceCheck) -> None:
     if exists(kind, ref_of(obj)):
         return
     with suppress(AlreadyExists):

@@ -93,10 +93,10 @@ def platform_objects(
     They are also written to manifests, for planes that another API server serves.
     """
     return [
-        *((LOCATION, _location(city)) for city in cities_of(cells)),
+        *((LOCATION, _build_location(city)) for city in cities_of(cells)),
         *((REGISTRATION, registration_of(metric)) for metric in METRICS),
-        (SERVICE, _service()),
-        (SERVICE_CONFIGURATION, _configuration(limits)),
+        (SERVICE, _build_service()),
+        (SERVICE_CONFIGURATION, _build_configuration(limits)),
     ]
 
 
@@ -110,7 +110,7 @@ def project_objects(
     return [
         (NETWORK, default_network()),
         *((LOCATION_BINDING, _location_binding(city)) for city in cities_of(cells)),
-        (GRANT, _grant(member_name(plane), limits)),
+        (GRANT, _build_grant(member_name(plane), limits)),
     ]
 
 
@@ -128,10 +128,10 @@ async def ensure_platform(
     for kind, obj in platform_objects(cells, limits):
         is_present = exists(kind, ref_of(obj))
         if kind is LOCATION:
-            location = await _ensure(platform, kind, obj, is_present=is_present)
+            location = await _ensure_object(platform, kind, obj, is_present=is_present)
             await _ensure_condition(platform, LOCATION, location, ("Ready", "ServedByCell"), now)
         elif not is_present:
-            await _ensure(platform, kind, obj)
+            await _ensure_object(platform, kind, obj)
 
 
 async def ensure_project(
@@ -144,7 +144,7 @@ async def ensure_project(
     """Create the objects of an entitled project."""
     condition = ("Available", "AllGatesOpen")
     for kind, obj in project_objects(plane, cells, limits):
-        created = await _ensure(project, kind, obj)
+        created = await _ensure_object(project, kind, obj)
         if kind is LOCATION_BINDING:
             await _ensure_condition(project, LOCATION_BINDING, created, condition, now)
 
@@ -153,7 +153,7 @@ async def ensure_network(project: Client, exists: ExistenceCheck = assume_missin
     """Create the default network of a project."""
     network = default_network()
     if not exists(NETWORK, ref_of(network)):
-        await _ensure(project, NETWORK, network)
+        await _ensure_object(project, NETWORK, network)
 
 
 async def release_project(platform: Client, hub: Client, plane: PlaneName) -> None:
@@ -184,7 +184,7 @@ def cities_of(cells: Iterable[PlaneName]) -> Sequence[str]:
     return sorted({normalize_city(member_name(cell)) for cell in cells})
 
 
-def _location(city: str) -> Location:
+def _build_location(city: str) -> Location:
     return Location(
         metadata=ObjectMeta(name=city.lower()),
         spec=LocationSpec(location_class_name=_LOCATION_CLASS, topology={CITY_CODE_KEY: city}),
@@ -213,7 +213,7 @@ def default_network() -> Network:
     )
 
 
-def _grant(project: str, limits: Mapping[str, int]) -> ResourceGrant:
+def _build_grant(project: str, limits: Mapping[str, int]) -> ResourceGrant:
     return ResourceGrant(
         metadata=ObjectMeta(name=DEFAULT_GRANT, namespace=QUOTA_NAMESPACE),
         spec=GrantSpec(
@@ -242,7 +242,7 @@ def registration_of(metric: QuotaMetric) -> ResourceRegistration:
     )
 
 
-def _service() -> Service:
+def _build_service() -> Service:
     return Service(
         metadata=ObjectMeta(name=SERVICE_OBJECT),
         spec=ServiceSpec(
@@ -254,7 +254,7 @@ def _service() -> Service:
     )
 
 
-def _configuration(limits: Mapping[str, int]) -> ServiceConfiguration:
+def _build_configuration(limits: Mapping[str, int]) -> ServiceConfiguration:
     return ServiceConfiguration(
         metadata=ObjectMeta(name=SERVICE_OBJECT),
         spec=ServiceConfigurationSpec(
@@ -270,15 +270,18 @@ def _configuration(limits: Mapping[str, int]) -> ServiceConfiguration:
                 for metric in METRICS
             ],
             quota=ServiceQuota(
-                limits=[_limit(m, limits.get(m.resource_type, m.default_limit)) for m in METRICS],
-                metric_rules=_rules(),
+                limits=[
+                    _resource_limit(m, limits.get(m.resource_type, m.default_limit))
+                    for m in METRICS
+                ],
+                metric_rules=_metric_rules(),
             ),
             locations=ServiceLocations(supported_classes=[_LOCATION_CLASS]),
         ),
     )
 
 
-def _limit(metric: QuotaMetric, default: int) -> QuotaLimit:
+def _resource_limit(metric: QuotaMetric, default: int) -> QuotaLimit:
     return QuotaLimit(
         name=metric.name,
         display_name=metric.title,
@@ -289,7 +292,7 @@ def _limit(metric: QuotaMetric, default: int) -> QuotaLimit:
     )
 
 
-def _rules() -> list[MetricRule]:
+def _metric_rules() -> list[MetricRule]:
     """Return the metrics with a fixed cost for each object. CPU and memory depend on the size."""
     metric_by_kind = (("Workload", WORKLOADS), ("Instance", INSTANCES))
     return [
@@ -301,7 +304,9 @@ def _rules() -> list[MetricRule]:
     ]
 
 
-async def _ensure(client: Client, kind: KindInfo[T], obj: T, *, is_present: bool = False) -> T:
+async def _ensure_object(
+    client: Client, kind: KindInfo[T], obj: T, *, is_present: bool = False
+) -> T:
     """Create the object unless it exists. Return the stored object."""
     if not is_present:
         with suppress(AlreadyExists):

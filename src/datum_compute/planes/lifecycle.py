@@ -87,7 +87,7 @@ async def delete_objects(
 ) -> None:
     """Delete the objects with these uids. Newer objects of the same names stay."""
     for kind, obj in objects:
-        await _delete(client, kind, obj)
+        await _delete_object(client, kind, obj)
 
 
 async def delete_held_objects(client: Client, finalized: FinalizedKinds) -> list[HeldObject]:
@@ -97,11 +97,11 @@ async def delete_held_objects(client: Client, finalized: FinalizedKinds) -> list
         for obj in (await client.list(kind)).items:
             if finalized.has_finalizer(obj):
                 found.append(HeldObject(kind, ref_of(obj)))
-                await _delete(client, kind, obj)
+                await _delete_object(client, kind, obj)
     return found
 
 
-async def _delete(client: Client, kind: KindInfo[Any], obj: ApiObject) -> None:
+async def _delete_object(client: Client, kind: KindInfo[Any], obj: ApiObject) -> None:
     if obj.is_terminating:
         return
     with suppress(NotFound, Conflict):

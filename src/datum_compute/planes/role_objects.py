@@ -39,7 +39,7 @@ async def ensure_roles(
         await _ensure_role(client, role, present.get(role["metadata"]["name"]))
     for name, subjects in subjects_by_role(plane).items():
         if not exists(CLUSTER_ROLE_BINDING, Ref("", name)):
-            await _create_binding(client, _binding(name, subjects))
+            await _create_binding(client, _build_binding(name, subjects))
 
 
 async def _ensure_role(client: Client, desired: JsonObject, present: JsonObject | None) -> None:
@@ -77,10 +77,10 @@ async def _create_binding(client: Client, binding: JsonObject) -> None:
 @cache
 def _roles_on(role: str) -> tuple[JsonObject, ...]:
     """Return the ClusterRoles of planes of a role. Cached, because hashing slows the start."""
-    return tuple(_role(name, rules) for name, rules in rules_on(role).items())
+    return tuple(_build_role(name, rules) for name, rules in rules_on(role).items())
 
 
-def _role(name: str, rules: Sequence[JsonObject]) -> JsonObject:
+def _build_role(name: str, rules: Sequence[JsonObject]) -> JsonObject:
     role: JsonObject = {
         "apiVersion": CLUSTER_ROLE.api_version,
         "kind": CLUSTER_ROLE.kind,
@@ -97,7 +97,7 @@ def _role(name: str, rules: Sequence[JsonObject]) -> JsonObject:
     return role
 
 
-def _binding(name: str, subjects: Sequence[tuple[str, str]]) -> JsonObject:
+def _build_binding(name: str, subjects: Sequence[tuple[str, str]]) -> JsonObject:
     return {
         "apiVersion": CLUSTER_ROLE_BINDING.api_version,
         "kind": CLUSTER_ROLE_BINDING.kind,

@@ -4,8 +4,9 @@ A check is a function of the cluster state and one changed row. It returns a vio
 string. To add one: a function with its number here, and its line in ``CHECKS``. Checks of a settled
 world are in ``convergence.py``.
 
-Two checks are not about rows. I20: no controller reconciles a key twice concurrently. I11: a manager
-that does not hold the lease sends no write; it is checked when a write is sent, because a request in transit must be harmless by itself.
+Two checks are not about rows. I20: no controller reconciles a key twice concurrently. I11: a
+manager that does not hold the lease sends no write. I11 is checked when a write is sent, because a
+request in transit must be harmless by itself.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def _available_without_deployments() -> Iterator[None]:
 
         return available
 
-    with function_replaced(rollup._available, make):
+    with function_replaced(rollup._available_condition, make):
         yield
 
 
@@ -227,7 +227,7 @@ def _entitled_at_cleared() -> Iterator[None]:
 
         return report
 
-    with function_replaced(entitlements._report, make):
+    with function_replaced(entitlements._report_phase, make):
         yield
 
 

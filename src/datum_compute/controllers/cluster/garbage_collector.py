@@ -71,9 +71,9 @@ async def _collect_garbage(
         for owner in owners:
             if is_unreachable(held.ref.namespace, owner):
                 context.planes.record_event(_unreachable_owner(client.plane, held, owner.reference))
-        await _apply(client, holdings, _plan_collection(holdings, held, owners))
+        await _apply_action(client, holdings, _plan_collection(holdings, held, owners))
     elif ORPHAN_FINALIZER in held.finalizers:
-        await _apply(client, holdings, plan_orphaning(held, holdings.dependents(held.uid)))
+        await _apply_action(client, holdings, plan_orphaning(held, holdings.dependents(held.uid)))
     elif FOREGROUND_FINALIZER in held.finalizers:
         await _delete_in_foreground(client, holdings, held)
 
@@ -94,9 +94,9 @@ async def _delete_in_foreground(
         if not dependent.terminating:
             # Read the owners again: this dependent may also be owned by one deleted before.
             owners = observe_owners(holdings, dependent.ref, dependent.owners)
-            await _apply(client, holdings, _plan_collection(holdings, dependent, owners))
-    remaining = [dependent for dependent in dependents if _exists(holdings, dependent)]
-    await _apply(client, holdings, plan_foreground_release(owner, remaining))
+            await _apply_action(client, holdings, _plan_collection(holdings, dependent, owners))
+    remaining = [dependent for dependent in dependents if _object_exists(holdings, dependent)]
+    await _apply_action(client, holdings, plan_foreground_release(owner, remaining))
 
 
 def observe_owners(
@@ -129,12 +129,12 @@ def _plan_collection(
     return plan_collection(held, owners, has_dependents=has_dependents)
 
 
-def _exists(holdings: Holdings, held: StoredObject) -> bool:
+def _object_exists(holdings: Holdings, held: StoredObject) -> bool:
     found = holdings.find(held.kind.storage, held.ref)
     return found is not None and found.uid == held.uid
 
 
-async def _apply(
+async def _apply_action(
     client: CachedClient, holdings: Holdings, actions: Sequence[GarbageAction]
 ) -> None:
     for action in actions:

@@ -82,7 +82,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return Done()
     target = federation_namespace(namespace.metadata.uid)
     hub_instance = hub.read(INSTANCE).get(Ref(target, key.ref.name))
-    is_identified = hub_instance is not None and _identifies(hub_instance, key)
+    is_identified = hub_instance is not None and _identifies_project(hub_instance, key)
     deployment = None
     if hub_instance is not None and is_identified:
         owner = Ref(
@@ -99,16 +99,16 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         case DeleteCopy():
             return await _delete_project_copy(context, key)
         case Quarantine(instance, problem):
-            return await _quarantine(context, key, instance, problem)
+            return await _quarantine_instance(context, key, instance, problem)
         case ReleaseFromQuarantine(instance):
             return await _release_from_quarantine(context, instance)
         case PublishCopy(instance, owner_deployment):
-            return await _publish(context, key, instance, owner_deployment)
+            return await _copy_to_project(context, key, instance, owner_deployment)
         case _:
             assert_never(decision)
 
 
-async def _publish(
+async def _copy_to_project(
     context: Context, key: Key, hub_instance: Instance, deployment: WorkloadDeployment
 ) -> Outcome:
     plan = plan_project_copy(
@@ -128,7 +128,7 @@ async def _delete_project_copy(context: Context, key: Key) -> Outcome:
     return await apply_plan(context.planes, plan_project_copy_deletion(key.plane, projection))
 
 
-async def _quarantine(
+async def _quarantine_instance(
     context: Context, key: Key, hub_instance: Instance, problem: Problem
 ) -> Outcome:
     outcome = await _mark_as_quarantined(context, hub_instance, problem)
@@ -158,7 +158,7 @@ async def _release_from_quarantine(context: Context, instance: Instance) -> Outc
     return await apply_plan(context.planes, plan_release_from_quarantine(instance))
 
 
-def _identifies(hub_instance: Instance, key: Key) -> bool:
+def _identifies_project(hub_instance: Instance, key: Key) -> bool:
     """Return True if the labels of the hub instance name the project and namespace of the key."""
     return upstream_key(hub_instance.metadata.labels, key.ref.name) == key
 
@@ -234,7 +234,7 @@ async def reconcile_hub_copy(context: Context, key: Key) -> Outcome:
     client, hub = context.planes.require(key.plane), context.planes.hub
     instance = client.read(INSTANCE).get(key.ref)
     if instance is None:
-        return await _withdraw(context, client, key)
+        return await _delete_hub_copy(context, client, key)
     owner = instance.metadata.labels.get(labels.DEPLOYMENT_NAME, "")
     deployment = hub.read(DEPLOYMENT).get(Ref(key.ref.namespace, owner))
     copy = hub.read(INSTANCE).get(key.ref)
@@ -255,7 +255,7 @@ async def reconcile_hub_copy(context: Context, key: Key) -> Outcome:
         return await apply_plan(context.planes, plan)
 
 
-async def _withdraw(context: Context, client: CachedClient, key: Key) -> Outcome:
+async def _delete_hub_copy(context: Context, client: CachedClient, key: Key) -> Outcome:
     """Delete a copy only after a live read from the cell confirms that the original is gone."""
     plan = plan_hub_copy_deletion(key.plane, context.planes.hub.read(INSTANCE).get(key.ref))
     if plan.actions and await client.get_uncached(INSTANCE, key.ref) is not None:

@@ -213,11 +213,13 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     if deployment.is_terminating:
         plan = plan_release(key.plane, deployment, _remaining_copies(context, client, deployment))
     else:
-        plan = plan_resolution(key.plane, deployment, await _resolve(client, deployment))
+        plan = plan_resolution(key.plane, deployment, await _resolve_references(client, deployment))
     return await apply_plan(context.planes, plan)
 
 
-async def _resolve(client: CachedClient, deployment: WorkloadDeployment) -> SourceResolution:
+async def _resolve_references(
+    client: CachedClient, deployment: WorkloadDeployment
+) -> SourceResolution:
     namespace, wanted = deployment.metadata.namespace, references(deployment.spec.template)
     if not unreadable_kinds(client, wanted):
         found = resolve_sources(deployment, observe_sources(client, namespace, wanted))

@@ -75,11 +75,11 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         await membership.engage(plane, entitled=False)
         return Done()
     if consumer is not None and can_use_service(consumer):
-        return await _entitle(context, membership, plane, consumer)
-    return await _withdraw(context, membership, plane, consumer)
+        return await _engage_entitled(context, membership, plane, consumer)
+    return await _withdraw_project(context, membership, plane, consumer)
 
 
-async def _entitle(
+async def _engage_entitled(
     context: Context, membership: ProjectMembership, plane: PlaneName, consumer: ServiceConsumer
 ) -> Outcome:
     """Engage the project. A finalizer keeps its consumer until the project is drained."""
@@ -89,7 +89,7 @@ async def _entitle(
     return Done()
 
 
-async def _withdraw(
+async def _withdraw_project(
     context: Context,
     membership: ProjectMembership,
     plane: PlaneName,

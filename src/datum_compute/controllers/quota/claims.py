@@ -147,7 +147,7 @@ async def reconcile_release(context: Context, key: Key) -> Outcome:
         releasing.pop(key, None)
     if claim is None or slot is None or cell is None:
         return Done()
-    ref, owner = slot[1], _owner(claim, slot[1])
+    ref, owner = slot[1], _deployment_of_claim(claim, slot[1])
     instance, deployment = cell.read(INSTANCE).get(ref), cell.read(DEPLOYMENT).get(owner)
     state = release_state(claim, instance, deployment, release_requested=key in releasing)
     if state is ReleaseState.CONFIRM:
@@ -168,7 +168,7 @@ async def reconcile_release(context: Context, key: Key) -> Outcome:
     return await apply_plan(context.planes, plan_release(key.plane, claim, instance, deployment))
 
 
-def _owner(claim: ResourceClaim, ref: Ref) -> Ref:
+def _deployment_of_claim(claim: ResourceClaim, ref: Ref) -> Ref:
     return Ref(ref.namespace, deployment_of(ref.name, claim.metadata.labels))
 
 
@@ -189,7 +189,7 @@ def _map_instance(
     """Map a deleted instance to the claim of its slot."""
     if change.new is None:
         metadata = change.latest.metadata
-        yield from _claims(single_project, client, metadata.namespace, [metadata.name])
+        yield from _claim_keys(single_project, client, metadata.namespace, [metadata.name])
 
 
 def _map_deployment(
@@ -201,7 +201,7 @@ def _map_deployment(
     metadata = change.old.metadata
     numbers = released_slots(change.old, change.new)
     names = [instance_name(metadata.name, number) for number in numbers]
-    yield from _claims(single_project, client, metadata.namespace, names)
+    yield from _claim_keys(single_project, client, metadata.namespace, names)
 
 
 def released_slots(old: WorkloadDeployment, new: WorkloadDeployment | None) -> range:
@@ -217,7 +217,7 @@ def released_slots(old: WorkloadDeployment, new: WorkloadDeployment | None) -> r
     return range(0 if new.is_terminating else new.spec.scale_settings.min_replicas, before)
 
 
-def _claims(
+def _claim_keys(
     single_project: str, client: CachedClient, namespace: str, names: Iterable[str]
 ) -> Iterable[Key]:
     found = client.cached(NAMESPACE).get(Ref("", namespace))

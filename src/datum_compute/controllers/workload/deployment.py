@@ -130,16 +130,16 @@ async def _find_unobserved(
 
 
 async def _is_known_down(driver: Driver, instance: Instance, server: Server) -> bool:
-    state = await _observe(driver, server)
+    state = await _observe_deployment(driver, server)
     return not isinstance(state, NotObserved) and confirms_not_ready(instance, state)
 
 
 async def _is_serving(driver: Driver, server: Server) -> bool:
-    state = await _observe(driver, server)
+    state = await _observe_deployment(driver, server)
     return not isinstance(state, NotObserved) and machine_serves(state)
 
 
-async def _observe(driver: Driver, server: Server) -> Observation:
+async def _observe_deployment(driver: Driver, server: Server) -> Observation:
     try:
         return await driver.observe(machine_id_of(server))
     except DriverError:

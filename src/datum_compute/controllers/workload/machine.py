@@ -88,20 +88,20 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         step = step_after_observation(server, has_machine=state is not None)
     match step:
         case MachineStep.REMOVE:
-            return await _remove(context, driver, key, server)
+            return await _remove_machine(context, driver, key, server)
         case MachineStep.ADD_FINALIZER:
             return await apply_plan(context.planes, plan_finalizer(key.plane, server))
         case MachineStep.REPORT:
-            return await _report(context, key, server, state)
+            return await _report_machine(context, key, server, state)
         case MachineStep.START:
-            return await _start(context, client, key, server)
+            return await _start_machine(context, client, key, server)
         case MachineStep.OBSERVE:
             raise AssertionError("step_after_observation() decides what follows an observation")
         case _:
             assert_never(step)
 
 
-async def _remove(context: Context, driver: Driver, key: Key, server: Server) -> Outcome:
+async def _remove_machine(context: Context, driver: Driver, key: Key, server: Server) -> Outcome:
     machine_id = machine_id_of(server)
     await driver.remove(machine_id)
     has_machine = await driver.observe(machine_id) is not None
@@ -109,7 +109,9 @@ async def _remove(context: Context, driver: Driver, key: Key, server: Server) ->
     return await apply_plan(context.planes, plan)
 
 
-async def _start(context: Context, client: CachedClient, key: Key, server: Server) -> Outcome:
+async def _start_machine(
+    context: Context, client: CachedClient, key: Key, server: Server
+) -> Outcome:
     driver = context.drivers[key.plane]
     if await _remove_orphans(client, driver, key.ref, server):
         return Requeue(RECHECK_S)
@@ -120,7 +122,7 @@ async def _start(context: Context, client: CachedClient, key: Key, server: Serve
         state = await _start_and_observe(driver, server, NO_DATA)
     except PermanentError as error:
         return await _write_status(context, key, server, failed_status(server, str(error)))
-    return await _report(context, key, server, state)
+    return await _report_machine(context, key, server, state)
 
 
 async def _start_with_data(
@@ -132,10 +134,12 @@ async def _start_with_data(
         return await _write_status(context, key, server, status)
     data = machine_data(server, wanted, observed)
     state = await _start_and_observe(context.drivers[key.plane], server, data)
-    return await _report(context, key, server, state)
+    return await _report_machine(context, key, server, state)
 
 
-async def _report(context: Context, key: Key, server: Server, state: Observation) -> Outcome:
+async def _report_machine(
+    context: Context, key: Key, server: Server, state: Observation
+) -> Outcome:
     if isinstance(state, NotObserved):
         return Requeue(RECHECK_S)
     return await _write_status(context, key, server, observed_status(server, state))
@@ -232,18 +236,18 @@ async def remove_orphans(context: Context, key: Key) -> Outcome:
 
 
 async def machines_without_server(context: Context, client: CachedClient) -> AsyncIterator[Key]:
-    async for wanted, found in _sweep(context, client):
+    async for wanted, found in _compare_machines(context, client):
         for machine_id in sorted(found - wanted):
             yield _key_of(client, machine_id)
 
 
 async def servers_without_machine(context: Context, client: CachedClient) -> AsyncIterator[Key]:
-    async for wanted, found in _sweep(context, client):
+    async for wanted, found in _compare_machines(context, client):
         for machine_id in sorted(wanted - found):
             yield _key_of(client, machine_id)
 
 
-async def _sweep(
+async def _compare_machines(
     context: Context, client: CachedClient
 ) -> AsyncIterator[tuple[set[str], set[str]]]:
     """Yield, every SWEEP_S, the machines that Servers need and the machines that exist.

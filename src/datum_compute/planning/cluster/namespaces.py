@@ -102,13 +102,13 @@ def namespace_conditions(
 ) -> list[NamespaceCondition]:
     kinds = Counter(held.kind.resource for held in remaining)
     finalizers = Counter(name for held in remaining for name in held.finalizers)
-    content = _condition(
+    content = _content_condition(
         CONTENT,
         ("SomeResourcesRemain", "ContentRemoved"),
         ("Some resources are remaining: ", "All content successfully removed"),
         [f"{kind} has {count} resource instances" for kind, count in sorted(kinds.items())],
     )
-    held_by = _condition(
+    held_by = _content_condition(
         FINALIZERS,
         ("SomeFinalizersRemain", "ContentHasNoFinalizers"),
         (
@@ -117,10 +117,10 @@ def namespace_conditions(
         ),
         [f"{name} in {count} resource instances" for name, count in sorted(finalizers.items())],
     )
-    return [_since(before, condition, now) for condition in (content, held_by)]
+    return [_with_transition_time(before, condition, now) for condition in (content, held_by)]
 
 
-def _condition(
+def _content_condition(
     type_: str, reasons: tuple[str, str], messages: tuple[str, str], found: list[str]
 ) -> NamespaceCondition:
     """Use the first reason and message if ``found`` is not empty, the second otherwise."""
@@ -130,7 +130,7 @@ def _condition(
     return NamespaceCondition(type=type_, status=TRUE, reason=reasons[0], message=message)
 
 
-def _since(
+def _with_transition_time(
     before: Sequence[NamespaceCondition], condition: NamespaceCondition, now: str
 ) -> NamespaceCondition:
     old = next((c for c in before if c.type == condition.type), None)

@@ -244,7 +244,7 @@ def plan_cluster_removal(cluster: Cluster, cell_objects: CellObjects) -> Plan:
         )
         return Plan((*removed, waiting), requeue_after_s=RECHECK_S)
     left: list[Action] = [
-        _delete(kind, obj, "its cell has left")
+        _delete_object(kind, obj, "its cell has left")
         for kind, obj in (
             *((INSTANCE, copy) for copy in cell_objects.copies),
             *cell_objects.infrastructure,
@@ -265,21 +265,21 @@ def _force_release_works(cluster: Cluster, works: Sequence[Work]) -> list[Action
         if work.is_terminating:
             gone += drop_finalizer(HUB, WORK, work, labels.EXECUTION_FINALIZER)
         else:
-            gone.append(_delete(WORK, work, "its cell leaves"))
+            gone.append(_delete_object(WORK, work, "its cell leaves"))
     return gone
 
 
 def _delete_unbound_works(cell_objects: CellObjects) -> list[Action]:
     """Delete Works that no binding deletes: written by hand, or left by a binding that is gone."""
     return [
-        _delete(WORK, work, "its cell leaves")
+        _delete_object(WORK, work, "its cell leaves")
         for work in cell_objects.works
         if not work.is_terminating
         and work.metadata.labels.get(labels.BINDING_ID) not in cell_objects.bindings
     ]
 
 
-def _delete(kind: KindInfo[Any], obj: ApiObject, reason: str) -> Delete:
+def _delete_object(kind: KindInfo[Any], obj: ApiObject, reason: str) -> Delete:
     return Delete(HUB, kind, ref_of(obj), obj.metadata.uid, reason)
 
 

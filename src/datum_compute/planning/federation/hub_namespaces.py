@@ -200,7 +200,7 @@ def plan_policies(
         present = observed.pop(city_policy_name(city), None)
         desired = _city_policy(namespace.metadata.name, city, _suspension_of(present))
         actions += plan_object(HUB, POLICY, desired, present, f"{city} is in use")
-    actions += _removals(observed.values())
+    actions += _delete_policies(observed.values())
     # The namespace stays on every cell that ever received it. Its removal from a cell would also
     # delete objects that are still terminating there, and objects that are just arriving.
     reached = sorted({*cities, *_cities_of(namespace_policy)})
@@ -212,7 +212,7 @@ def plan_policies(
     return Plan(tuple(actions))
 
 
-def _removals(unused: Iterable[PropagationPolicy]) -> list[Action]:
+def _delete_policies(unused: Iterable[PropagationPolicy]) -> list[Action]:
     return [
         Delete(
             HUB,

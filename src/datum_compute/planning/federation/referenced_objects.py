@@ -154,7 +154,7 @@ def plan_source_copy(
         HUB, NAMESPACE, desired_namespace, hub.namespace, "hub namespace of the project namespace"
     )
     actions += _plan_copy_of_source(kind, desired_namespace, source, active, hub.existing_at_target)
-    policy = _policy(kind, Ref(target, ref.name), active)
+    policy = _build_policy(kind, Ref(target, ref.name), active)
     actions += plan_object(
         HUB, POLICY, policy, hub.policy, "propagates to the cities of its deployments"
     )
@@ -175,7 +175,7 @@ def _plan_copy_of_source(
     else:
         return []
     desired = _desired_source_copy(target, content, version, active)
-    retyped = observed is not None and _type(observed) != _type(content)
+    retyped = observed is not None and _secret_type(observed) != _secret_type(content)
     recreate = "the type of a Secret cannot be changed" if retyped else ""
     return plan_mirror(
         HUB, kind, desired, observed, "copy of the project's object", recreate=recreate
@@ -187,7 +187,7 @@ def _is_deliverable(source: SourceObject) -> bool:
     return fits and not source.is_terminating
 
 
-def _type(held: SourceObject) -> str:
+def _secret_type(held: SourceObject) -> str:
     return held.type if isinstance(held, Secret) else ""
 
 
@@ -205,7 +205,7 @@ def _desired_source_copy(
     return desired_copy(content, target.metadata.name, carry=Marks(), mark=mark)
 
 
-def _policy(
+def _build_policy(
     kind: KindInfo[Any], ref: Ref, active: Sequence[WorkloadDeployment]
 ) -> PropagationPolicy:
     cities = sorted({d.spec.city_code for d in active})

@@ -97,7 +97,7 @@ def merge_suspension(
     by_user = current - frozenset((recorded or "").split(","))
     only_by_policy = ",".join(sorted(by_policy - by_user))
     # Keep the present value if it has the same meaning.
-    wanted = present if current == by_user | by_policy else _suspension(by_user | by_policy)
+    wanted = present if current == by_user | by_policy else _build_suspension(by_user | by_policy)
     return wanted, {labels.HELD_BY_POLICY: only_by_policy} if only_by_policy or recorded else {}
 
 
@@ -109,7 +109,7 @@ def _suspended_clusters(suspension: Suspension | None) -> ClusterNames:
     return frozenset([*clusters, *([ALL_CLUSTERS] if suspension.dispatching else [])])
 
 
-def _suspension(suspended: ClusterNames) -> Suspension | None:
+def _build_suspension(suspended: ClusterNames) -> Suspension | None:
     if not suspended:
         return None
     clusters = sorted(suspended - {ALL_CLUSTERS})
@@ -158,8 +158,8 @@ def plan_binding(
         for c in clusters
         if not c.is_terminating and cluster_selected(affinity, c.metadata.name, c.metadata.labels)
     ]
-    placing = _schedule(kind, matching, binding)
-    desired = _binding(
+    placing = _schedule_object(kind, matching, binding)
+    desired = _build_binding(
         kind, template, placing.targets, merge_suspension(binding, policy.spec.suspension)
     )
     target_names = ", ".join(placing.targets) or "no cluster"
@@ -194,7 +194,7 @@ def plan_works(
     observed = {work.metadata.namespace: work for work in works}
     actions: list[Action] = []
     for target in binding.spec.clusters:
-        desired = _work(kind, binding, template, target.name)
+        desired = _build_work(kind, binding, template, target.name)
         present = observed.get(desired.metadata.namespace)
         if present is None and left and kind is DEPLOYMENT:
             actions.append(Wait(f"{_cell_of(left[0])} has not confirmed that its copy is gone"))
@@ -229,7 +229,7 @@ def selects(policy: Policy, kind: KindInfo[Any], template: ApiObject) -> bool:
     return any(object_selected(s, kind, template) for s in policy.spec.resource_selectors)
 
 
-def _binding(
+def _build_binding(
     kind: KindInfo[Any],
     template: ApiObject,
     targets: Sequence[str],
@@ -270,7 +270,7 @@ def _is_binding_of(kind: KindInfo[Any], binding: AnyBinding, template: ApiObject
     return ours and binding.spec.resource.uid == template.metadata.uid
 
 
-def _schedule(
+def _schedule_object(
     kind: KindInfo[Any], matching: Sequence[Cluster], binding: AnyBinding | None
 ) -> SchedulingResult:
     if kind is not DEPLOYMENT:
@@ -290,7 +290,9 @@ def _scheduled_status(
     )
 
 
-def _work(kind: KindInfo[Any], binding: AnyBinding, template: ApiObject, cluster: str) -> Work:
+def _build_work(
+    kind: KindInfo[Any], binding: AnyBinding, template: ApiObject, cluster: str
+) -> Work:
     suspension = binding.spec.suspension
     suspended = suspension is not None and suspension.holds(cluster)
     return Work(
@@ -301,13 +303,13 @@ def _work(kind: KindInfo[Any], binding: AnyBinding, template: ApiObject, cluster
             finalizers=[labels.EXECUTION_FINALIZER],
         ),
         spec=WorkSpec(
-            workload=WorkloadTemplate(manifests=[_manifest(kind, template)]),
+            workload=WorkloadTemplate(manifests=[_build_manifest(kind, template)]),
             suspend_dispatching=True if suspended else None,
         ),
     )
 
 
-def _manifest(kind: KindInfo[Any], template: ApiObject) -> JsonObject:
+def _build_manifest(kind: KindInfo[Any], template: ApiObject) -> JsonObject:
     """Return the object as a cell receives it, without metadata that only the hub needs."""
     metadata = template.metadata
     manifest: JsonObject = {

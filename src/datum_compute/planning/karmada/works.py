@@ -59,7 +59,7 @@ def plan_execution(
         return _plan_removal(cell, work, kind, copy)
     if copy is not None and not is_copy_of(copy, kind, work):
         problem = f"{kind.kind} {ref_of(copy)} exists on {cell} and is not managed by the hub"
-        return Plan(tuple(_report(work, kind, None, problem, now)), requeue_after_s=RECHECK_S)
+        return Plan(tuple(_report_copy(work, kind, None, problem, now)), requeue_after_s=RECHECK_S)
     if work.spec.suspend_dispatching:
         return Plan(tuple(_report_suspended(work, kind, copy, now)))
     if copy is not None and copy.is_terminating:
@@ -70,10 +70,10 @@ def plan_execution(
     if copy is not None and _should_defer_status(work, copy, now):
         return Plan(tuple(actions), requeue_after_s=INITIAL_STATUS_S)
     if copy is not None:
-        actions += _report(work, kind, copy, "", now)
+        actions += _report_copy(work, kind, copy, "", now)
     elif work.status.manifest_statuses:
         gone = f"{cell} has lost its copy, which is created again"
-        actions = [*_report(work, kind, None, gone, now), *actions]
+        actions = [*_report_copy(work, kind, None, gone, now), *actions]
     return Plan(tuple(actions))
 
 
@@ -84,7 +84,7 @@ def _plan_terminating_copy(work: Work, kind: KindInfo[Any], copy: ApiObject, now
     belongs to an earlier object of the same name.
     """
     problem = "an earlier copy is being removed"
-    reported = _report(work, kind, copy, problem, now) if work.status.manifest_statuses else []
+    reported = _report_copy(work, kind, copy, problem, now) if work.status.manifest_statuses else []
     return Plan((*reported, Wait(problem)), requeue_after_s=RECHECK_S)
 
 
@@ -94,7 +94,7 @@ def _plan_missing_namespace(
     problem = f"namespace {namespace} is not on {cell} yet"
     if should_defer(work, work.status.conditions, now):
         return Plan((Wait(problem),), requeue_after_s=NAMESPACE_S)
-    reported = _report(work, kind, None, problem, now)
+    reported = _report_copy(work, kind, None, problem, now)
     return Plan(tuple(reported), requeue_after_s=MISSING_NAMESPACE_S)
 
 
@@ -186,7 +186,7 @@ def _plan_removal(cell: PlaneName, work: Work, kind: KindInfo[Any], copy: ApiObj
     return Plan((delete, waiting), requeue_after_s=RECHECK_S)
 
 
-def _report(
+def _report_copy(
     work: Work, kind: KindInfo[Any], copy: ApiObject | None, problem: str, now: str
 ) -> list[Action]:
     verdict = (
@@ -200,11 +200,11 @@ def _report(
         verdict = ConditionValue(TRUE, "Dispatching", "Work is being dispatched")
         resumed = make_condition(DISPATCHING, verdict, generation=work.metadata.generation, now=now)
         conditions = with_condition(conditions, resumed)
-    status = WorkStatus(conditions=conditions, manifest_statuses=_statuses(kind, copy))
+    status = WorkStatus(conditions=conditions, manifest_statuses=_manifest_statuses(kind, copy))
     return plan_status(HUB, WORK, work, status)
 
 
-def _statuses(kind: KindInfo[Any], copy: ApiObject | None) -> list[ManifestStatus]:
+def _manifest_statuses(kind: KindInfo[Any], copy: ApiObject | None) -> list[ManifestStatus]:
     """Return the status of the copy; empty if the copy is gone."""
     if copy is None or not kind.has_status:
         return []
@@ -220,5 +220,5 @@ def _report_suspended(
     )
     held = make_condition(DISPATCHING, verdict, generation=work.metadata.generation, now=now)
     conditions = with_condition(work.status.conditions, held)
-    status = WorkStatus(conditions=conditions, manifest_statuses=_statuses(kind, copy))
+    status = WorkStatus(conditions=conditions, manifest_statuses=_manifest_statuses(kind, copy))
     return plan_status(HUB, WORK, work, status)

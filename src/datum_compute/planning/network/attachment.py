@@ -114,7 +114,7 @@ def plan_attachment(
     if location is None:
         message = f"The project has no LocationBinding for {deployment.spec.city_code}"
         return _plan_patch(
-            plane, deployment, _problem(network, "", "LocationNotAvailable", message)
+            plane, deployment, _build_problem(network, "", "LocationNotAvailable", message)
         )
     desired = DesiredNetwork(network, location.spec.location_ref.name)
     ref = binding_ref(deployment, desired)
@@ -125,7 +125,7 @@ def plan_attachment(
     actions += _plan_old_binding_deletion(
         plane, deployment, network, [b for b in bindings if ref_of(b) != ref]
     )
-    attachment = _attachment(desired, binding, context)
+    attachment = _build_attachment(desired, binding, context)
     if attachment is None:
         return Plan(
             (*actions, Wait(f"network {network} is not set up in {desired.location} yet")),
@@ -135,7 +135,7 @@ def plan_attachment(
     return Plan((*actions, *update.actions), update.requeue_after_s)
 
 
-def _attachment(
+def _build_attachment(
     desired: DesiredNetwork, binding: NetworkBinding | None, found: ContextWithSubnets | None
 ) -> NetworkAttachment | None:
     """Return the attachment or the problem to record; None while the binding is pending."""
@@ -144,15 +144,17 @@ def _attachment(
     if not ready:
         return None
     if ready.status == FALSE:
-        return _problem(network, location, ready.reason, ready.message)
+        return _build_problem(network, location, ready.reason, ready.message)
     if ready.status != TRUE or found is None:
         return None
     context = found.context
     subnets = [found.subnets.get(subnet_name(context, f)) for f in context.spec.ip_families]
-    prefixes = [_prefix(subnet) for subnet in subnets if subnet is not None and prefix_of(subnet)]
+    prefixes = [
+        _attached_prefix(subnet) for subnet in subnets if subnet is not None and prefix_of(subnet)
+    ]
     if not prefixes:
         message = f"Network {network} allocates no addresses: its ipam.mode is Policy"
-        return _problem(network, location, "NoAddresses", message)
+        return _build_problem(network, location, "NoAddresses", message)
     return NetworkAttachment(
         network=network.name,
         namespace=network.namespace,
@@ -162,13 +164,13 @@ def _attachment(
     )
 
 
-def _prefix(subnet: Subnet) -> AttachedPrefix:
+def _attached_prefix(subnet: Subnet) -> AttachedPrefix:
     prefix = ip_network(prefix_of(subnet))
     gateway = str(prefix.network_address + 1)
     return AttachedPrefix(family=subnet.spec.ip_family, prefix=str(prefix), gateway=gateway)
 
 
-def _problem(network: Ref, location: str, reason: str, message: str) -> NetworkAttachment:
+def _build_problem(network: Ref, location: str, reason: str, message: str) -> NetworkAttachment:
     return NetworkAttachment(
         network=network.name,
         namespace=network.namespace,

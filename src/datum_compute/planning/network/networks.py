@@ -102,7 +102,7 @@ def plan_network(
     if missing := add_finalizer(plane, NETWORK, network, labels.NETWORK_FINALIZER):
         return Plan(tuple(missing))
     if network.spec.ipam.mode != "Auto" or "IPv6" not in network.spec.ip_families:
-        status = _status(
+        status = _network_status(
             network, {READY: ConditionValue(TRUE, "Ready", "Nothing to allocate")}, "", now
         )
         return Plan(tuple(plan_status(plane, NETWORK, network, status)))
@@ -113,7 +113,7 @@ def plan_network(
         ledger,
         recorded=recorded,
     )
-    status = _status(network, _ready_verdicts(plan), plan.cidr or recorded, now)
+    status = _network_status(network, _ready_verdicts(plan), plan.cidr or recorded, now)
     return Plan(
         (*plan.actions, *plan_status(plane, NETWORK, network, status)),
         requeue_after_s=POOL_RECHECK_S if plan.refusal else None,
@@ -151,12 +151,12 @@ def _plan_removal(
         actions: list[Action] = plan_allocation_release(ledger.own)
         released = drop_finalizer(plane, NETWORK, network, labels.NETWORK_FINALIZER)
         return Plan((*actions, *released))
-    status = _status(network, {READY: verdict}, network.status.ipam.ipv6_prefix, now)
+    status = _network_status(network, {READY: verdict}, network.status.ipam.ipv6_prefix, now)
     report = plan_status(plane, NETWORK, network, status)
     return Plan((*report, Wait(verdict.message)), requeue_after_s=POOL_RECHECK_S)
 
 
-def _status(
+def _network_status(
     network: Network, verdicts: dict[str, ConditionValue], ipv6_prefix: str, now: str
 ) -> NetworkStatus:
     generation = network.metadata.generation

@@ -139,7 +139,7 @@ def plan_allocation(
     if own:
         kept = next((a for a in own if a.spec.cidr == recorded), own[0])
         spare = tuple(
-            _release(a, "the holder has another allocation") for a in own if a is not kept
+            _delete_allocation(a, "the holder has another allocation") for a in own if a is not kept
         )
         return PrefixPlan(kept.spec.cidr, spare)
     if pool.project_max is not None and ledger.of_project >= pool.project_max:
@@ -157,7 +157,9 @@ def plan_allocation(
     if cidr is None:
         message = f"All {pool.count} prefixes of {pool.cidr} (/{pool.length}) are allocated"
         return PrefixPlan(refusal=ConditionValue(FALSE, "AddressPoolExhausted", message))
-    plan = Create(PLATFORM, IP_ALLOCATION, _allocation(holder, pool, cidr), "allocate a prefix")
+    plan = Create(
+        PLATFORM, IP_ALLOCATION, _build_allocation(holder, pool, cidr), "allocate a prefix"
+    )
     return PrefixPlan(cidr, (plan,))
 
 
@@ -171,7 +173,7 @@ def _prefix_limit_verdict(holder: PrefixHolder, pool: Pool, ledger: Ledger) -> C
 
 
 def plan_allocation_release(own: Sequence[IPAllocation]) -> list[Action]:
-    return [_release(a, "the prefix is not used") for a in own if not a.is_terminating]
+    return [_delete_allocation(a, "the prefix is not used") for a in own if not a.is_terminating]
 
 
 class HolderState(Enum):
@@ -219,7 +221,7 @@ def pool_label(cidr: str) -> str:
     return allocation_name(cidr)
 
 
-def _allocation(holder: PrefixHolder, pool: Pool, cidr: str) -> IPAllocation:
+def _build_allocation(holder: PrefixHolder, pool: Pool, cidr: str) -> IPAllocation:
     metadata, project = holder.object.metadata, member_name(holder.plane)
     return IPAllocation(
         metadata=ObjectMeta(
@@ -245,7 +247,7 @@ def _allocation(holder: PrefixHolder, pool: Pool, cidr: str) -> IPAllocation:
     )
 
 
-def _release(allocation: IPAllocation, reason: str) -> Delete:
+def _delete_allocation(allocation: IPAllocation, reason: str) -> Delete:
     uid = allocation.metadata.uid
     return Delete(PLATFORM, IP_ALLOCATION, ref_of(allocation), uid, reason)
 

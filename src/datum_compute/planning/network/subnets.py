@@ -79,7 +79,7 @@ def plan_context(
     actions: list[Action] = []
     families = families_of(context, network)
     for family in families:
-        claim = _claim(context, family)
+        claim = _build_subnet_claim(context, family)
         name = claim.metadata.name
         actions += plan_object(plane, SUBNET_CLAIM, claim, claims.get(name), f"for {family}")
     verdict = _context_verdict([(f, subnets.get(subnet_name(context, f))) for f in families])
@@ -87,7 +87,7 @@ def plan_context(
     return Plan((*actions, *plan_status(plane, NETWORK_CONTEXT, context, status)))
 
 
-def _claim(context: NetworkContext, family: IpFamily) -> SubnetClaim:
+def _build_subnet_claim(context: NetworkContext, family: IpFamily) -> SubnetClaim:
     metadata = context.metadata
     return SubnetClaim(
         metadata=ObjectMeta(
@@ -155,12 +155,12 @@ def plan_claim(
         return Plan()
     actions: list[Action] = []
     if subnet is None:
-        actions += plan_object(plane, SUBNET, _subnet(claim, context), None, "claimed")
+        actions += plan_object(plane, SUBNET, _build_subnet(claim, context), None, "claimed")
     status = _claim_status(claim, subnet, now)
     return Plan((*actions, *plan_status(plane, SUBNET_CLAIM, claim, status)))
 
 
-def _subnet(claim: SubnetClaim, context: NetworkContext) -> Subnet:
+def _build_subnet(claim: SubnetClaim, context: NetworkContext) -> Subnet:
     return Subnet(
         metadata=ObjectMeta(
             name=claim.metadata.name,

@@ -113,17 +113,19 @@ def plan_entitlement(inputs: EntitlementInputs, now: str) -> Plan:
     if not is_published(inputs.service, entitled=entitled):
         name = entitlement.spec.service_ref.name
         message = f"The platform does not offer service {name}"
-        return _report(
+        return _report_phase(
             inputs, REJECTED, ConditionValue(FALSE, AccessReason.NOT_PUBLISHED, message), now
         )
     consumer = inputs.consumer
     if consumer is None and not _was_registered(entitlement):
-        return Plan((Create(PLATFORM, CONSUMER, _consumer(inputs), "service requested"),))
+        return Plan((Create(PLATFORM, CONSUMER, _build_consumer(inputs), "service requested"),))
     if consumer is not None and consumer.is_terminating and not _was_registered(entitlement):
         return Plan((Wait("an earlier consumer is terminating"),), requeue_after_s=RESYNC_S)
     if consumer is None or consumer.is_terminating:
         message = "The provider has ended access"
-        return _report(inputs, REJECTED, ConditionValue(FALSE, AccessReason.DENIED, message), now)
+        return _report_phase(
+            inputs, REJECTED, ConditionValue(FALSE, AccessReason.DENIED, message), now
+        )
     if consumer.status.phase is None:
         return Plan((Wait("waiting for the provider"),), requeue_after_s=RESYNC_S)
     return _plan_from_consumer(inputs, consumer, now)
@@ -136,14 +138,14 @@ def _plan_from_consumer(inputs: EntitlementInputs, consumer: ServiceConsumer, no
     message = ready.message if ready is not None else ""
     if consumer.spec.suspended:
         verdict = ConditionValue(FALSE, AccessReason.REJECTED, suspension(consumer).message)
-        return _report(inputs, REJECTED, verdict, now)
+        return _report_phase(inputs, REJECTED, verdict, now)
     if consumer.status.phase == DENIED:
-        return _report(inputs, REJECTED, ConditionValue(FALSE, reason, message), now)
+        return _report_phase(inputs, REJECTED, ConditionValue(FALSE, reason, message), now)
     if consumer.status.phase == PENDING_APPROVAL:
-        return _report(inputs, PENDING_APPROVAL, ConditionValue(FALSE, reason, message), now)
+        return _report_phase(inputs, PENDING_APPROVAL, ConditionValue(FALSE, reason, message), now)
     missing = _plan_provisioning(inputs, now)
     verdict = ConditionValue(TRUE, reason, message)
-    report = _report(inputs, ACTIVE, verdict, now, is_provisioned=not missing)
+    report = _report_phase(inputs, ACTIVE, verdict, now, is_provisioned=not missing)
     return Plan((*missing, *report.actions), requeue_after_s=RESYNC_S)
 
 
@@ -170,7 +172,7 @@ def _plan_dependencies(inputs: EntitlementInputs, service: Service) -> list[Acti
         Create(
             inputs.plane,
             ENTITLEMENT,
-            _dependency(owner, name),
+            _build_dependency(owner, name),
             f"{service.metadata.name} depends on it",
         )
         for name in dict.fromkeys(required)
@@ -178,7 +180,7 @@ def _plan_dependencies(inputs: EntitlementInputs, service: Service) -> list[Acti
     ]
 
 
-def _dependency(owner: ServiceEntitlement, service: str) -> ServiceEntitlement:
+def _build_dependency(owner: ServiceEntitlement, service: str) -> ServiceEntitlement:
     return ServiceEntitlement(
         metadata=ObjectMeta(
             name=service,
@@ -190,7 +192,7 @@ def _dependency(owner: ServiceEntitlement, service: str) -> ServiceEntitlement:
     )
 
 
-def _consumer(inputs: EntitlementInputs) -> ServiceConsumer:
+def _build_consumer(inputs: EntitlementInputs) -> ServiceConsumer:
     service = inputs.service
     assert service is not None, "only a published service has consumers"
     project = inputs.project
@@ -212,7 +214,7 @@ def _was_registered(entitlement: ServiceEntitlement) -> bool:
 # --- status
 
 
-def _report(
+def _report_phase(
     inputs: EntitlementInputs,
     phase: str,
     verdict: ConditionValue,

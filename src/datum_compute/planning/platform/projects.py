@@ -43,7 +43,7 @@ def plan_project_metadata(project: Project, organization: Organization | None) -
         patch["finalizers"] = [*metadata.finalizers, labels.PROJECT_FINALIZER]
     owners = metadata.owner_references
     if organization is not None and all(o.uid != organization.metadata.uid for o in owners):
-        patch["ownerReferences"] = to_json([*owners, _owner(organization)])
+        patch["ownerReferences"] = to_json([*owners, _owner_reference(organization)])
     owner = project.spec.owner_ref.name
     if metadata.labels.get(labels.ORGANIZATION) != owner:
         patch["labels"] = {labels.ORGANIZATION: owner}
@@ -97,7 +97,7 @@ def _plan_status(project: Project, verdicts: dict[str, ConditionValue], now: str
     return Plan(tuple(plan_status(PLATFORM, PROJECT, project, status)))
 
 
-def _owner(organization: Organization) -> OwnerReference:
+def _owner_reference(organization: Organization) -> OwnerReference:
     return OwnerReference(
         api_version=ORGANIZATION.api_version,
         kind=ORGANIZATION.kind,
@@ -119,7 +119,10 @@ def plan_organization(organization: Organization, namespace: Namespace | None, n
         return Plan(
             (
                 Create(
-                    PLATFORM, NAMESPACE, _namespace(organization), "namespace of the organization"
+                    PLATFORM,
+                    NAMESPACE,
+                    _build_namespace(organization),
+                    "namespace of the organization",
                 ),
             )
         )
@@ -138,7 +141,7 @@ def plan_organization(organization: Organization, namespace: Namespace | None, n
     return Plan(tuple(plan_status(PLATFORM, ORGANIZATION, organization, status)))
 
 
-def _namespace(organization: Organization) -> Namespace:
+def _build_namespace(organization: Organization) -> Namespace:
     name = organization.metadata.name
     return Namespace(
         metadata=ObjectMeta(

@@ -56,7 +56,7 @@ def plan_grants(
     for limit in configuration.spec.quota.limits:
         if limit.consumer_type.kind != PROJECT_KIND:
             continue
-        wanted = _grant(member_name(plane), owner, limit)
+        wanted = _build_grant(member_name(plane), owner, limit)
         found = existing.get(wanted.metadata.name)
         if found is None or (_is_controlled_by(found, owner) and _is_unchanged(found)):
             actions += plan_object(plane, GRANT, wanted, found, f"limit {limit.name}")
@@ -100,10 +100,15 @@ def plan_bindings(
         if found is None:
             if supported:
                 actions.append(
-                    Create(plane, LOCATION_BINDING, _binding(owner, location), "location offered")
+                    Create(
+                        plane,
+                        LOCATION_BINDING,
+                        _build_location_binding(owner, location),
+                        "location offered",
+                    )
                 )
         elif _is_controlled_by(found, owner) and not found.is_terminating:
-            wanted = _binding(owner, location)
+            wanted = _build_location_binding(owner, location)
             actions += plan_object(plane, LOCATION_BINDING, wanted, found, "follow the location")
             actions += _plan_availability(plane, found, location, now, supported=supported)
     return actions
@@ -159,7 +164,7 @@ def _is_unchanged(grant: ResourceGrant) -> bool:
     return [str(amount) for amount in amounts] == [default]
 
 
-def _grant(project: str, owner: ServiceEntitlement, limit: QuotaLimit) -> ResourceGrant:
+def _build_grant(project: str, owner: ServiceEntitlement, limit: QuotaLimit) -> ResourceGrant:
     amount = limit.default_limit
     metadata = _controlled_metadata(
         owner, grant_name(owner.spec.service_ref.name, project, limit.name)
@@ -184,7 +189,7 @@ def _limit_label(limit: str) -> dict[str, str]:
     return {} if label_value_problem(limit) else {labels.LIMIT: limit}
 
 
-def _binding(owner: ServiceEntitlement, location: Location) -> LocationBinding:
+def _build_location_binding(owner: ServiceEntitlement, location: Location) -> LocationBinding:
     name = location.metadata.name
     return LocationBinding(
         metadata=_controlled_metadata(owner, name),

@@ -276,7 +276,7 @@ def plan_claim(
         return Plan((Wait(f"claim {ref_of(claim)} belongs to another cell"),), RECHECK_S)
     if not is_of_size(claim, size):
         # The previous machine of the slot is gone, so its amount is no longer used.
-        return _release(location.plane, claim, "the instance has another size")
+        return _delete_or_release(location.plane, claim, "the instance has another size")
     if claim.is_terminating and not is_granted(claim):
         return Plan((Wait(f"claim {ref_of(claim)} is being replaced"),), RECHECK_S)
     return Plan()
@@ -346,7 +346,7 @@ def plan_release(
     """
     reason = _release_reason(claim, instance, deployment)
     if reason:
-        return _release(plane, claim, reason)
+        return _delete_or_release(plane, claim, reason)
     if claim.is_terminating:
         return Plan((Wait(f"{ref_of(claim)} is in use"),), requeue_after_s=RECHECK_S)
     if instance is not None:
@@ -404,7 +404,7 @@ def is_wanted(deployment: WorkloadDeployment, ordinal: str) -> bool:
     return int(ordinal[:9]) < deployment.spec.scale_settings.min_replicas
 
 
-def _release(plane: PlaneName, claim: ResourceClaim, reason: str) -> Plan:
+def _delete_or_release(plane: PlaneName, claim: ResourceClaim, reason: str) -> Plan:
     """Delete the claim. Once it is terminating, remove the finalizer, which frees its quota."""
     if claim.is_terminating:
         return Plan(tuple(drop_finalizer(plane, CLAIM, claim, labels.CLAIM_FINALIZER)))

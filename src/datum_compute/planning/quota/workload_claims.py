@@ -68,10 +68,10 @@ def plan_workload_claim(
     terminating claim and a claim with an owner are not changed.
     """
     if claim is None:
-        return [Create(plane, CLAIM, _claim(plane, workload), "claim of a workload")]
+        return [Create(plane, CLAIM, _build_claim(plane, workload), "claim of a workload")]
     if claim.metadata.owner_references or claim.is_terminating:
         return []
-    return [_delete(plane, claim, "left by an earlier workload of the name")]
+    return [_delete_claim(plane, claim, "left by an earlier workload of the name")]
 
 
 def release_workload_claim(
@@ -82,10 +82,10 @@ def release_workload_claim(
         return []
     if claim.metadata.owner_references and not _is_of(claim, workload):
         return []
-    return [_delete(plane, claim, "its workload is deleted")]
+    return [_delete_claim(plane, claim, "its workload is deleted")]
 
 
-def _delete(plane: PlaneName, claim: ResourceClaim, reason: str) -> Delete:
+def _delete_claim(plane: PlaneName, claim: ResourceClaim, reason: str) -> Delete:
     """Delete the observed version only, because another writer may have become its owner."""
     metadata = claim.metadata
     return Delete(plane, CLAIM, ref_of(claim), metadata.uid, reason, metadata.resource_version)
@@ -109,7 +109,7 @@ def quota_block_reason(
     if claim is None:
         return QUOTA_PENDING
     if claim.is_terminating or not _is_of(claim, workload):
-        return _leftover(claim)
+        return _leftover_claim_reason(claim)
     if is_granted(claim):
         return None
     denied = find_condition(claim.status.conditions, GRANTED)
@@ -123,7 +123,7 @@ def _is_of(claim: ResourceClaim, workload: Workload) -> bool:
     return any(o.uid == workload.metadata.uid for o in claim.metadata.owner_references)
 
 
-def _leftover(claim: ResourceClaim) -> ConditionValue:
+def _leftover_claim_reason(claim: ResourceClaim) -> ConditionValue:
     """Return why the workload cannot create its own claim."""
     name, metadata = f"ResourceClaim {claim.metadata.name}", claim.metadata
     if metadata.finalizers:
@@ -137,7 +137,7 @@ def _leftover(claim: ResourceClaim) -> ConditionValue:
     return ConditionValue(FALSE, Reason.PENDING_EVALUATION, message)
 
 
-def _claim(plane: PlaneName, workload: Workload) -> ResourceClaim:
+def _build_claim(plane: PlaneName, workload: Workload) -> ResourceClaim:
     consumer = consumer_of(member_name(plane))
     ref = workload_claim_ref(Ref(workload.metadata.namespace, workload.metadata.name))
     return ResourceClaim(

@@ -205,15 +205,15 @@ def plan_slots(plane: PlaneName, deployment: WorkloadDeployment, slots: Slots) -
         actions += _limit_steps([*steps.unready_old, *steps.outdated, *steps.outdated_blocked], 0)
     elif ordered:
         actions += _limit_steps([*steps.unready_old, *steps.to_fill], 1)
-        actions += _rollout(steps, budget)
+        actions += _replace_outdated(steps, budget)
         actions += _limit_steps(steps.outdated_blocked, 0)
     else:
         actions += (*steps.unready_old, *steps.to_fill)
-        actions += _rollout(steps, budget)
+        actions += _replace_outdated(steps, budget)
     return Plan((*actions, *_repair_metadata(plane, deployment, slots)))
 
 
-def _rollout(steps: RolloutSteps, budget: int) -> list[Step]:
+def _replace_outdated(steps: RolloutSteps, budget: int) -> list[Step]:
     """Return the replacements of outdated instances, those beyond the budget as deferred.
 
     Waits for settling replacements are listed only if there are outdated instances.
@@ -253,7 +253,7 @@ def _collect_steps(
         elif number in slots.serving:
             is_recreated = can_be_recreated(deployment, number, waiting)
             target = outdated if is_recreated else outdated_blocked
-            target.insert(0, _delete(plane, instance, "of an older template"))
+            target.insert(0, _delete_instance(plane, instance, "of an older template"))
         elif number in slots.unobserved or not is_observed_not_ready(instance):
             to_fill.append(Wait(f"{instance.metadata.name} has not been observed yet"))
         else:
@@ -300,7 +300,7 @@ def _limit_steps(steps: Sequence[Step], allowed: int | None) -> list[Step]:
 def _delete_unslotted(plane: PlaneName, slots: Slots) -> list[Step]:
     """Delete unslotted instances that the deployment controls. Keep those without an owner."""
     return [
-        _delete(plane, instance, "its name matches no replica slot")
+        _delete_instance(plane, instance, "its name matches no replica slot")
         for instance in slots.unslotted
         if controller_uid(instance) and not instance.is_terminating
     ]
@@ -314,7 +314,9 @@ def _delete_surplus(plane: PlaneName, slots: Slots, wanted: int, *, ordered: boo
     surplus = [
         slots.by_ordinal[number] for number in reversed(slots.by_ordinal) if number >= wanted
     ]
-    deletes = [_delete(plane, i, "no longer wanted") for i in surplus if not i.is_terminating]
+    deletes = [
+        _delete_instance(plane, i, "no longer wanted") for i in surplus if not i.is_terminating
+    ]
     waits = [_wait_for_stop(i) for i in surplus if i.is_terminating]
     return [*_limit_steps(deletes, 1 if ordered else None), *waits]
 
@@ -329,7 +331,7 @@ def _repair_metadata(
         if instance.is_terminating:
             continue
         if not controller_uid(instance):
-            actions.append(_adopt(plane, deployment, instance))
+            actions.append(_adopt_instance(plane, deployment, instance))
         observed = instance.metadata.labels
         if shared <= observed.items() and observed.get(labels.INSTANCE_INDEX) == str(number):
             continue
@@ -343,7 +345,7 @@ def _repair_metadata(
     return actions
 
 
-def _adopt(plane: PlaneName, deployment: WorkloadDeployment, instance: Instance) -> Patch:
+def _adopt_instance(plane: PlaneName, deployment: WorkloadDeployment, instance: Instance) -> Patch:
     """Restore the owner of an instance, so that the instance is deleted with its deployment."""
     owner = owner_reference(deployment, DEPLOYMENT)
     metadata = {
@@ -356,11 +358,11 @@ def _adopt(plane: PlaneName, deployment: WorkloadDeployment, instance: Instance)
     )
 
 
-def _delete(plane: PlaneName, instance: Instance, reason: str) -> Delete:
+def _delete_instance(plane: PlaneName, instance: Instance, reason: str) -> Delete:
     return Delete(plane, INSTANCE, ref_of(instance), instance.metadata.uid, reason)
 
 
 def _delete_unready(plane: PlaneName, instance: Instance) -> Delete:
     """Delete the instance only if it is unchanged since it was read: it may have become ready."""
-    delete = _delete(plane, instance, "not ready and of an older template")
+    delete = _delete_instance(plane, instance, "not ready and of an older template")
     return replace(delete, version=instance.metadata.resource_version)

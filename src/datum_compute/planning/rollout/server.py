@@ -229,7 +229,7 @@ def plan_provisioning(
     if foreign:
         actions.append(Wait(f"another server has the name {instance.metadata.name}"))
     elif not instance.spec.controller.scheduling_gates:
-        actions += _upsert(plane, instance, own, size)
+        actions += _plan_server(plane, instance, own, size)
     values = NAME_CONFLICT if foreign else machine_conditions(instance, own)
     status = provisioned_status(instance, own, values, now)
     if status != instance.status and not instance.spec.controller.scheduling_gates:
@@ -257,7 +257,7 @@ def provisioned_status(
     controller, resources = _applied_template(instance, server)
     return InstanceStatus(
         conditions=list(conditions),
-        network_interfaces=_interfaces(instance, server),
+        network_interfaces=_instance_interfaces(instance, server),
         referenced_data=server.status.referenced_data if server is not None else [],
         images=server.status.images if server is not None else [],
         last_wake=server.status.last_wake if server is not None else None,
@@ -296,7 +296,7 @@ def _is_same_machine(server: Server) -> bool:
     return status.restarts > 0  # an earlier release started it and recorded no fingerprint
 
 
-def _interfaces(instance: Instance, server: Server | None) -> list[NetworkInterfaceStatus]:
+def _instance_interfaces(instance: Instance, server: Server | None) -> list[NetworkInterfaceStatus]:
     """Return the interfaces that the Network gate assigned, with the addresses of the machine."""
     reported = server.status.addresses if server is not None else ()
     return reachable_interfaces(instance.status.network_interfaces, reported)
@@ -391,7 +391,7 @@ def _describe_restarts(count: int) -> str:
             return f"restarted {count} times"
 
 
-def _upsert(
+def _plan_server(
     plane: PlaneName, instance: Instance, server: Server | None, size: InstanceSize | None
 ) -> list[Action]:
     if server is not None and server.is_terminating:
@@ -408,7 +408,7 @@ def _upsert(
         spec=ServerSpec(
             instance_type=runtime.resources.instance_type,
             template_hash=instance.spec.controller.template_hash,
-            resources=_resources(instance, server, size),
+            resources=_server_resources(instance, server, size),
             containers=runtime.sandbox.containers,
             image_pull_secrets=runtime.sandbox.image_pull_secrets,
             termination_grace_period_seconds=runtime.sandbox.termination_grace_period_seconds,
@@ -436,7 +436,7 @@ def _replace_server(plane: PlaneName, server: Server) -> list[Action]:
     return [delete, Wait(f"server {server.metadata.name} is being replaced")]
 
 
-def _resources(
+def _server_resources(
     instance: Instance, server: Server | None, size: InstanceSize | None
 ) -> ResourceAmounts:
     """Return the size of the machine.
@@ -510,7 +510,7 @@ def plan_endpoints(
 ) -> Plan:
     """Plan the endpoints in the status. ``published`` has host and port by port name."""
     endpoints = [
-        Endpoint(name=name, host=host, port=port, url=f"{_scheme(name)}://{host}:{port}")
+        Endpoint(name=name, host=host, port=port, url=f"{_url_scheme(name)}://{host}:{port}")
         for name, (host, port) in sorted(published.items())
     ]
     if endpoints == deployment.status.endpoints:
@@ -518,7 +518,7 @@ def plan_endpoints(
     return Plan((_patch_endpoints(plane, deployment, endpoints),))
 
 
-def _scheme(name: str) -> str:
+def _url_scheme(name: str) -> str:
     return _SCHEMES.get(name.partition("-")[0], "http")
 
 

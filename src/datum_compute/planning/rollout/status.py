@@ -234,7 +234,7 @@ def _count_progress(counts: ReplicaCounts) -> int:
     return counts.updated_replicas + counts.available_or_ready - to_be_removed
 
 
-def progressing(
+def progressing_condition(
     deployment: WorkloadDeployment,
     observed: WorkloadDeploymentStatus,
     now: str,
@@ -374,7 +374,7 @@ def plan_deployment(
     if not deployment.status.observed_generation and _creates_any(steps):
         return steps  # the first status is written together with the first instances
     timed = timed_waits(instances, min_ready)
-    status = _status(deployment, instances, slots, min_ready, timed, size_of)
+    status = _build_status(deployment, instances, slots, min_ready, timed, size_of)
     return Plan(
         (*steps.actions, *plan_status(plane, DEPLOYMENT, deployment, status)),
         requeue_after_s=_requeue_s(deployment, instances, steps, status, min_ready, timed),
@@ -415,10 +415,10 @@ def deployment_status(
     min_ready = MinReady(min_ready_seconds(deployment, simulated=simulated), now)
     slots = slots_of(deployment.metadata.name, instances, min_ready)
     timed = timed_waits(instances, min_ready)
-    return _status(deployment, instances, slots, min_ready, timed, _no_size)
+    return _build_status(deployment, instances, slots, min_ready, timed, _no_size)
 
 
-def _status(
+def _build_status(
     deployment: WorkloadDeployment,
     instances: Sequence[Instance],
     slots: Slots,
@@ -443,7 +443,7 @@ def _status(
         desired_replicas=wanted,
         blocked=count_blocked_by_reason(slots, wanted),
         observed_generation=deployment.metadata.generation,
-        observed_source=_source(deployment),
+        observed_source=_observed_source(deployment),
         selector=f"{labels.DEPLOYMENT_NAME}={deployment.metadata.name}",
         location=location_of(deployment),
         endpoints=deployment.status.endpoints,  # the publishing controller writes them
@@ -455,15 +455,15 @@ def _status(
     )
     conditions = deployment.status.conditions
     for condition in (
-        _available(deployment, counted, slots, now),
-        _replicas_ready(deployment, counted, slots, now),
-        progressing(deployment, counted, now, timed),
+        _available_condition(deployment, counted, slots, now),
+        _replicas_ready_condition(deployment, counted, slots, now),
+        progressing_condition(deployment, counted, now, timed),
     ):
         conditions = with_condition(conditions, condition)
     return msgspec.structs.replace(counted, conditions=conditions)
 
 
-def _available(
+def _available_condition(
     deployment: WorkloadDeployment, counted: WorkloadDeploymentStatus, slots: Slots, now: str
 ) -> Condition:
     """Return the Available condition: True if any instance is ready.
@@ -483,7 +483,7 @@ def _available(
     return make_condition(AVAILABLE, value, generation=deployment.metadata.generation, now=now)
 
 
-def _replicas_ready(
+def _replicas_ready_condition(
     deployment: WorkloadDeployment, counted: WorkloadDeploymentStatus, slots: Slots, now: str
 ) -> Condition:
     """Return the ReplicasReady condition: True if all desired instances are ready.
@@ -515,7 +515,7 @@ def _replicas_ready(
     return make_condition(REPLICAS_READY, value, generation=generation, now=now)
 
 
-def _source(deployment: WorkloadDeployment) -> ObservedSource:
+def _observed_source(deployment: WorkloadDeployment) -> ObservedSource:
     """Return the generation and template hash that the federator recorded with the spec."""
     annotations = deployment.metadata.annotations
     generation = annotations.get(labels.SOURCE_GENERATION, "")

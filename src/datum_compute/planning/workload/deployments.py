@@ -116,7 +116,7 @@ def plan_workload(
     unwanted = [d for name, d in sorted(observed.items()) if name not in desired]
     actions = plan_deployment_deletions(plane, unwanted, UNWANTED)
     for name, deployment in sorted(desired.items()):
-        actions += _upsert(plane, deployment, observed.get(name))
+        actions += _plan_deployment(plane, deployment, observed.get(name))
     is_new = not workload.status.observed_generation
     if is_new and any(isinstance(action, Create) for action in actions):
         return Plan(tuple(actions))  # the next reconcile writes the first status
@@ -166,14 +166,16 @@ def desired_deployments(
     """Return the deployments of a Workload. Without ``assignments`` no fallback city is used."""
     assignments = assignments if assignments is not None else _assign_all_cities(workload, (), "")
     return [
-        _deployment(workload, placement, city, "" if city == assignment.city else assignment.city)
+        _build_deployment(
+            workload, placement, city, "" if city == assignment.city else assignment.city
+        )
         for placement in workload.spec.placements
         for assignment in assignments[placement.name]
         for city in assignment.wanted
     ]
 
 
-def _deployment(
+def _build_deployment(
     workload: Workload, placement: Placement, city: str, fallback_for: str
 ) -> WorkloadDeployment:
     metadata = workload.metadata
@@ -202,7 +204,7 @@ def _deployment(
     )
 
 
-def _upsert(
+def _plan_deployment(
     plane: PlaneName, desired: WorkloadDeployment, observed: WorkloadDeployment | None
 ) -> list[Action]:
     if observed is not None and observed.is_terminating:

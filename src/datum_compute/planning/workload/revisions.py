@@ -44,12 +44,14 @@ def plan_revisions(
     actions: list[Action] = []
     if not own or _is_changed(own[-1], workload):
         number = 1 + max((revision.spec.revision for revision in revisions), default=0)
-        revision = _revision(workload, own, number)
+        revision = _build_revision(workload, own, number)
         actions.append(Create(plane, REVISION, revision, "the workload was changed"))
     surplus = max(0, len(own) + len(actions) - REVISIONS_KEPT)
-    actions += [_delete(plane, old, f"only {REVISIONS_KEPT} are kept") for old in own[:surplus]]
     actions += [
-        _delete(plane, left, "its workload is gone")
+        _delete_revision(plane, old, f"only {REVISIONS_KEPT} are kept") for old in own[:surplus]
+    ]
+    actions += [
+        _delete_revision(plane, left, "its workload is gone")
         for left in _ownerless_revisions(workload, revisions)
     ]
     return Plan(tuple(actions))
@@ -74,7 +76,9 @@ def release_revisions(
 ) -> list[Action]:
     """Delete the revisions of a workload that is being deleted, and ownerless earlier ones."""
     found = [*own_revisions(workload, revisions), *_ownerless_revisions(workload, revisions)]
-    return [_delete(plane, revision, "its workload is being deleted") for revision in found]
+    return [
+        _delete_revision(plane, revision, "its workload is being deleted") for revision in found
+    ]
 
 
 def _ownerless_revisions(
@@ -91,7 +95,7 @@ def _ownerless_revisions(
     ]
 
 
-def _delete(plane: PlaneName, revision: WorkloadRevision, reason: str) -> Delete:
+def _delete_revision(plane: PlaneName, revision: WorkloadRevision, reason: str) -> Delete:
     return Delete(plane, REVISION, ref_of(revision), revision.metadata.uid, reason)
 
 
@@ -111,7 +115,9 @@ def _is_changed(latest: WorkloadRevision, workload: Workload) -> bool:
     return _recorded_fields(before) != _recorded_fields(after)
 
 
-def _revision(workload: Workload, own: Sequence[WorkloadRevision], number: int) -> WorkloadRevision:
+def _build_revision(
+    workload: Workload, own: Sequence[WorkloadRevision], number: int
+) -> WorkloadRevision:
     metadata, spec = workload.metadata, workload.spec
     return WorkloadRevision(
         metadata=ObjectMeta(

@@ -99,8 +99,8 @@ def workload_status(
     good, bad = Reason.AVAILABLE_PLACEMENT_FOUND, Reason.NO_AVAILABLE_PLACEMENTS
     conditions = workload.status.conditions
     for condition in (
-        _available(ordered, good, bad, generation, now),
-        _progressing(workload, ordered, now),
+        _available_condition(ordered, good, bad, generation, now),
+        _progressing_condition(workload, ordered, now),
     ):
         conditions = with_condition(conditions, condition)
     conditions = with_size_notice(conditions, instance_type, generation=generation, now=now)
@@ -144,7 +144,7 @@ def _placement_status(
 ) -> PlacementStatus:
     observed = next((p for p in workload.status.placements if p.name == name), None)
     good, bad = Reason.AVAILABLE_DEPLOYMENT_FOUND, Reason.NO_AVAILABLE_DEPLOYMENTS
-    available = _available(deployments, good, bad, workload.metadata.generation, now)
+    available = _available_condition(deployments, good, bad, workload.metadata.generation, now)
     return PlacementStatus(
         name=name,
         conditions=with_condition(observed.conditions if observed else [], available),
@@ -155,7 +155,7 @@ def _placement_status(
     )
 
 
-def _available(
+def _available_condition(
     deployments: Sequence[WorkloadDeployment], good: Reason, bad: Reason, generation: int, now: str
 ) -> Condition:
     """Return Available: True if any deployment is available, otherwise that of the worst one."""
@@ -172,7 +172,7 @@ def _available(
     return make_condition(AVAILABLE, value, generation=generation, now=now)
 
 
-def _progressing(
+def _progressing_condition(
     workload: Workload, deployments: Sequence[WorkloadDeployment], now: str
 ) -> Condition:
     """Return Progressing: complete if every city is complete, otherwise that of the worst city."""
