@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from datum_compute.api.kinds import KINDS, NAMESPACE, SERVICE, SERVICE_CONFIGURATION
-from datum_compute.api.meta.codec import copied, to_json
+from datum_compute.api.meta.codec import deep_copy, to_json
 from datum_compute.api.planes import ROLES, cell_plane, project_plane
 from datum_compute.api.quota import QUOTA_NAMESPACE
 from datum_compute.api.schema.derive import crd_manifest
@@ -43,7 +43,9 @@ def crd_files() -> dict[str, str]:
     files = {}
     for kind in KINDS:
         if not (kind.built_in or kind.partial):
-            text = yaml.dump(copied(crd_manifest(kind)), Dumper=_DUMPER, sort_keys=False, width=100)
+            text = yaml.dump(
+                deep_copy(crd_manifest(kind)), Dumper=_DUMPER, sort_keys=False, width=100
+            )
             files[f"{kind.group}_{kind.plural}.yaml"] = _CRD_HEADER + text
     return files
 
@@ -160,7 +162,7 @@ def account(
 
 
 def documents(objects: Iterable[Manifest]) -> str:
-    texts = [yaml.safe_dump(copied(obj), sort_keys=False, width=100) for obj in objects]
+    texts = [yaml.safe_dump(deep_copy(obj), sort_keys=False, width=100) for obj in objects]
     return _HEADER + "---\n".join(texts)
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 
 from datum_compute.api.core import Pod
-from datum_compute.api.meta.codec import JsonObject, copied, from_json
+from datum_compute.api.meta.codec import JsonObject, deep_copy, from_json
 from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.drivers.driver import TransientError
 from datum_compute.drivers.pods.driver import PodEvent
@@ -40,7 +40,7 @@ class MemoryPods:
         uid = f"pod-{self.created}"
         self._numbers[uid] = self.created
         metadata = {"uid": uid, "creationTimestamp": timestamp(self._now())}
-        made = {**copied(body), "metadata": {**body["metadata"], **metadata}}
+        made = {**deep_copy(body), "metadata": {**body["metadata"], **metadata}}
         return self._put(key, {**made, "status": {"phase": "Pending"}})
 
     async def get(self, namespace: str, name: str) -> Pod | None:

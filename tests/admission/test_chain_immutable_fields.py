@@ -17,7 +17,7 @@ from datum_compute.api.kinds import (
     REVISION,
     SERVICE,
 )
-from datum_compute.api.meta.codec import JsonObject, copied
+from datum_compute.api.meta.codec import JsonObject, deep_copy
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.schema.derive import structural_schema
 from datum_compute.api.schema.validate import ValidationReport, compile_check
@@ -92,7 +92,7 @@ ALLOWED: list[tuple[KindInfo[Any], str, Any]] = [
 
 
 def stored(kind: KindInfo[Any]) -> JsonObject:
-    obj = {"metadata": {"name": "x"}, "spec": copied(SPECS[kind])}
+    obj = {"metadata": {"name": "x"}, "spec": deep_copy(SPECS[kind])}
     report = ValidationReport()
     checked: JsonObject = compile_check(structural_schema(kind))(obj, "", report)
     assert report.errors == []
@@ -100,7 +100,7 @@ def stored(kind: KindInfo[Any]) -> JsonObject:
 
 
 def changed(obj: JsonObject, path: str, value: Any) -> JsonObject:
-    result = copied(obj)
+    result = deep_copy(obj)
     inner = result["spec"]
     *parents, last = path.split(".")
     for name in parents:
@@ -136,7 +136,7 @@ def test_an_unchanged_object_is_accepted(kind: KindInfo[Any]) -> None:
 
 def test_a_default_missing_in_the_old_object_is_no_change() -> None:
     """What was stored by an older release has no defaults of fields that are newer than it."""
-    old = {"metadata": {"name": "x"}, "spec": copied(SPECS[REVISION])}
+    old = {"metadata": {"name": "x"}, "spec": deep_copy(SPECS[REVISION])}
     assert old != stored(REVISION)
     assert admit(REVISION, stored(REVISION), old)[1] == []
 

@@ -18,7 +18,7 @@ from datum_compute.admission.webhook import Webhook
 from datum_compute.api.errors import ApiError, BadRequest, Forbidden, Unreachable
 from datum_compute.api.kinds import INSTANCE, INSTANCE_TYPE, WORKLOAD
 from datum_compute.api.labels import CHANGED_BY
-from datum_compute.api.meta.codec import JsonObject, copied, decode
+from datum_compute.api.meta.codec import JsonObject, decode, deep_copy
 from datum_compute.api.meta.json_patch import json_patch
 from datum_compute.server.verbs.json_patch import apply_json_patch
 from testkit.api_server.running_server import location_binding, workload
@@ -106,7 +106,7 @@ async def test_schema_and_chain_errors_deny_without_queries() -> None:
 async def test_a_change_of_metadata_or_status_is_allowed_without_queries() -> None:
     around = Surroundings(rights=(), trouble=Unreachable("away"))
     old = {**in_city("GONE"), "status": {"replicas": 1}}
-    new = copied({**old, "status": {"replicas": 2}})
+    new = deep_copy({**old, "status": {"replicas": 2}})
     new["metadata"]["finalizers"] = []
     assert (await around.validated(review(new, old)))["allowed"] is True
     assert around.asked == []
@@ -116,7 +116,7 @@ async def test_a_template_with_a_secret_can_be_changed_by_users_who_can_read_it(
     old = stored()
     (container,) = old["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"]
     container["envFrom"] = [{"secretRef": {"name": "db"}}]
-    changed, scaled = copied(old), copied(old)
+    changed, scaled = deep_copy(old), deep_copy(old)
     (other,) = changed["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"]
     other["image"] = "spy:1"
     scaled["spec"]["placements"][0]["scaleSettings"] = {"minReplicas": 5}
@@ -212,11 +212,11 @@ async def test_an_offered_type_cannot_be_deleted() -> None:
         return response
 
     identity = {"apiVersion": INSTANCE_TYPE.api_version, "kind": INSTANCE_TYPE.kind}
-    refused = await verdict({**identity, **copied(offered)})
+    refused = await verdict({**identity, **deep_copy(offered)})
     assert refused["allowed"] is False
     assert "delete it once it is Disabled" in refused["status"]["message"]
     spec["lifecycle"] = {"phase": "Disabled"}
-    assert (await verdict({**identity, **copied(offered)}))["allowed"] is True
+    assert (await verdict({**identity, **deep_copy(offered)}))["allowed"] is True
     assert (await verdict({"spec": "?"}))["allowed"] is True
 
 
@@ -252,7 +252,7 @@ json_values = st.recursive(
 def test_a_patch_converts_one_document_into_the_other(before: JsonObject, data: Any) -> None:
     after = data.draw(st.dictionaries(st.text("a~/b", max_size=2), json_values))
     assert apply_json_patch(before, json_patch(before, after)) == after
-    assert json_patch(before, copied(before)) == []
+    assert json_patch(before, deep_copy(before)) == []
 
 
 # --- nonsense

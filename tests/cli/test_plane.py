@@ -159,7 +159,7 @@ def test_a_named_kubeconfig_must_exist(cli: CliRunner, local_file: Path, tmp_pat
     [
         ("echo s3cret; exit 4", "failed (exit 4)", 5),
         ("true", "is empty", 5),
-        ("echo s3cret two", "characters that no token has", 5),
+        ("echo s3cret two", "not allowed in a token", 5),
     ],
 )
 def test_a_helper_that_fails_is_reported_without_its_output(

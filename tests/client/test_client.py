@@ -162,7 +162,7 @@ async def test_a_watch_response_without_a_stream_is_an_error() -> None:
 
 
 async def test_an_invalid_response_is_an_internal_error() -> None:
-    with pytest.raises(InternalError, match="cannot be read"):
+    with pytest.raises(InternalError, match="cannot decode the response"):
         await ReplayTransport(json_response([1])).client().get(NAMESPACE, A)
 
 

@@ -20,8 +20,8 @@ from datum_compute.client.client import ANSWER_S
 from datum_compute.client.responses import ListResult
 from datum_compute.client.watch import (
     IDLE_TIMEOUT_S,
-    LIST_S,
-    OLDER_LISTS,
+    LIST_TIMEOUT_S,
+    OLDER_LISTS_MAX,
     REMIND_S,
     Deadlines,
     Watched,
@@ -142,7 +142,7 @@ def test_a_watch_without_a_response_is_logged(
     record_requests(ReplayTransport(list_response(5)), 2.5 * ANSWER_S)
     (message,) = caplog.messages
     assert message.startswith(
-        "namespaces: no news, trying again: a watch was not answered within 30"
+        "namespaces: watch failed, retrying: a watch was not answered within 30"
     )
 
 
@@ -228,7 +228,7 @@ def test_a_single_list_with_an_older_version_is_dropped() -> None:
 
 
 def test_repeated_lists_with_an_older_version_are_accepted_after_a_restore() -> None:
-    older = [list_response(7) for _ in range(OLDER_LISTS + 1)]
+    older = [list_response(7) for _ in range(OLDER_LISTS_MAX + 1)]
     later = event("ADDED", namespace("a", 8))
     transport = ReplayTransport(list_response(50), status(410, "Expired"), *older, stream(later))
     assert collect_items(transport, 3) == ["list@50", "list@7", "ADDED@8"]
@@ -247,12 +247,12 @@ def test_a_list_without_a_response_times_out() -> None:
         transport = ReplayTransport()
         async with aclosing(follow(transport.client(), Watched(NAMESPACE))) as news:
             with pytest.raises(TimeoutError):
-                async with asyncio.timeout(LIST_S + 1):
+                async with asyncio.timeout(LIST_TIMEOUT_S + 1):
                     await anext(news)
         return transport.sent_at_s
 
     first, second = in_virtual_time(test)
-    assert second > first + LIST_S
+    assert second > first + LIST_TIMEOUT_S
 
 
 def wait_for_label(
@@ -302,7 +302,7 @@ def test_wait_can_wait_for_a_deletion() -> None:
 
 def test_the_error_of_a_wait_that_times_out_names_the_object() -> None:
     transport = ReplayTransport(list_response(5, namespace("a", 4)), stream(then="is silent"))
-    with pytest.raises(TimeoutError, match="Namespace a was not as awaited within 7 s"):
+    with pytest.raises(TimeoutError, match="Namespace a did not meet the condition within 7 s"):
         wait_for_label(transport, "x", timeout_s=7)
 
 
@@ -336,10 +336,10 @@ def test_an_unreachable_plane_is_logged_at_once_and_then_every_five_minutes(
     follow_for(transport, HOUR_S)
     assert len(transport.requests) > 300, "requests continue"
     first, *reminders = logged_messages(caplog)
-    assert first == "namespaces: no news, trying again: no answer came"
+    assert first == "namespaces: watch failed, retrying: no answer came"
     assert HOUR_S / REMIND_S - 2 <= len(reminders) <= HOUR_S / REMIND_S
-    assert reminders[0] == "namespaces: no news for 5 min, trying again: no answer came"
-    assert "no news for 5" in reminders[-1], "nearly an hour"
+    assert reminders[0] == "namespaces: watch failing for 5 min, retrying: no answer came"
+    assert "watch failing for 5" in reminders[-1], "nearly an hour"
 
 
 def test_the_recovery_of_a_plane_and_its_next_failure_are_logged_once_each(
@@ -352,10 +352,10 @@ def test_the_recovery_of_a_plane_and_its_next_failure_are_logged_once_each(
     )
     follow_for(transport, 60)
     broke, back, again, back_again, *_ = logged_messages(caplog)
-    assert broke == "namespaces: no news, trying again: no answer"
-    assert "there is news again" in back
-    assert "trying again" in again
-    assert "there is news again" in back_again
+    assert broke == "namespaces: watch failed, retrying: no answer"
+    assert "watch recovered" in back
+    assert "retrying" in again
+    assert "watch recovered" in back_again
 
 
 def test_a_kind_that_is_not_served_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -381,7 +381,7 @@ def test_log_messages_contain_the_name_of_the_watch(caplog: pytest.LogCaptureFix
             await anext(news)
 
     in_virtual_time(test)
-    assert logged_messages(caplog) == ["cell/dfw: namespaces: no news, trying again: no answer"]
+    assert logged_messages(caplog) == ["cell/dfw: namespaces: watch failed, retrying: no answer"]
 
 
 def test_a_response_with_retry_after_is_logged_when_it_is_repeated(
@@ -395,7 +395,7 @@ def test_a_response_with_retry_after_is_logged_when_it_is_repeated(
     assert logged_messages(caplog) == []
     follow_for(ReplayTransport(list_response(5), stopping, stopping, stream(then="is silent")), 10)
     assert logged_messages(caplog) == [
-        "namespaces: no news, trying again: the server is shutting down"
+        "namespaces: watch failed, retrying: the server is shutting down"
     ]
 
 
@@ -404,7 +404,7 @@ async def wait_with_deadline(deadlines: Deadlines, seconds: float) -> str:
     try:
         await asyncio.sleep(seconds)
     except asyncio.CancelledError:
-        if not deadlines.passed(task):
+        if not deadlines.has_expired(task):
             raise
         return "timed out"
     finally:

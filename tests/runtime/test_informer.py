@@ -17,7 +17,7 @@ from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import HUB
 from datum_compute.client.transport.interface import is_watch
-from datum_compute.client.watch import IDLE_TIMEOUT_S, NOT_SERVED_S, OLDER_LISTS
+from datum_compute.client.watch import IDLE_TIMEOUT_S, NOT_SERVED_RETRY_S, OLDER_LISTS_MAX
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.informer import PAGE_SIZE, Informer, ObjectChange
 from testkit.sim.loop import VirtualLoop, run_virtual
@@ -139,7 +139,7 @@ def test_an_unreachable_plane_is_retried_and_named_in_the_log(
         return informer.is_synced
 
     assert with_planes(test)
-    assert caplog.messages[0].startswith("hub: namespaces: no news, trying again: ")
+    assert caplog.messages[0].startswith("hub: namespaces: watch failed, retrying: ")
 
 
 def test_wait_for_version_returns_at_the_version_or_on_timeout() -> None:
@@ -264,7 +264,7 @@ def test_a_list_that_fails_between_two_pages_replaces_nothing(failure: ResponseO
 
 
 def test_the_state_of_a_restored_plane_replaces_the_cache() -> None:
-    older = [list_response(7, namespace("old", 6)) for _ in range(OLDER_LISTS + 1)]
+    older = [list_response(7, namespace("old", 6)) for _ in range(OLDER_LISTS_MAX + 1)]
     later = event("ADDED", namespace("new", 8))
     recorded = RecordedInformer(
         list_response(50, namespace("young", 49)), EXPIRED, *older, stream(later, then="is silent")
@@ -326,7 +326,7 @@ def test_a_kind_that_is_not_served_counts_as_answered_and_syncs_when_it_is_serve
 
     assert run_virtual(Random(1), main) == (False, False, True)
     waits = [after - before for before, after in pairwise(recorded.transport.sent_at_s[:4])]
-    assert all(NOT_SERVED_S <= wait <= 2 * NOT_SERVED_S for wait in waits)
+    assert all(NOT_SERVED_RETRY_S <= wait <= 2 * NOT_SERVED_RETRY_S for wait in waits)
 
 
 def test_age_is_the_time_since_the_last_event_or_bookmark() -> None:

@@ -10,7 +10,7 @@ import pytest
 from datum_compute.api.http import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, Response
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.labels import RESTARTED_AT
-from datum_compute.api.meta.codec import JsonObject, copied, decode
+from datum_compute.api.meta.codec import JsonObject, decode, deep_copy
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.planes.roles import MANAGER_USER
 from datum_compute.server.access.authentication import User
@@ -214,7 +214,7 @@ async def test_the_image_of_a_workload_with_a_secret_can_be_changed_only_by_its_
     made = await project.json("POST", WORKLOADS, reading_secret("db"), token=editor)
     where = "spec.template.spec.runtime.sandbox.containers[0].envFrom[0].secretRef"
     image = "/spec/template/spec/runtime/sandbox/containers/0/image"
-    spying = copied(made)
+    spying = deep_copy(made)
     (container,) = spying["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"]
     container["args"] = ["printenv"]
     applied = {**reading_secret("db"), "spec": {"template": spying["spec"]["template"]}}

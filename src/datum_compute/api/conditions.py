@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Annotated, Final, Literal, NamedTuple
 
 from datum_compute.api.meta.codec import ApiStruct
-from datum_compute.api.meta.fields import doc, keyed
+from datum_compute.api.meta.fields import doc, map_by
 
 TRUE: Final = "True"
 FALSE: Final = "False"
@@ -35,7 +35,7 @@ class Condition(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
 
 
 Conditions = Annotated[
-    list[Condition], keyed("type"), doc("Observed state of the object, one entry for each aspect.")
+    list[Condition], map_by("type"), doc("Observed state of the object, one entry for each aspect.")
 ]
 
 

@@ -17,7 +17,7 @@ from datum_compute.api.meta.fields import (
     ObjectReference,
     SecretText,
     doc,
-    keyed,
+    map_by,
 )
 from datum_compute.api.meta.objects import ApiObject, KindInfo, Selectable, TableColumn
 
@@ -47,7 +47,7 @@ class NamespaceStatus(ApiStruct, frozen=True, kw_only=True):
         str, doc("Active, or Terminating while the contents of a deleted namespace are deleted.")
     ] = "Active"
     conditions: Annotated[
-        list[NamespaceCondition], keyed("type"), doc("Why a deleted namespace still exists.")
+        list[NamespaceCondition], map_by("type"), doc("Why a deleted namespace still exists.")
     ] = []
 
 

@@ -24,7 +24,7 @@ from datum_compute.api.meta.fields import (
     TypedObjectReference,
     doc,
     immutable,
-    keyed,
+    map_by,
 )
 from datum_compute.api.meta.objects import ApiObject, KindInfo, TableColumn, selectable_fields
 
@@ -64,7 +64,7 @@ class ResourceRegistrationSpec(ApiStruct, frozen=True, kw_only=True):
     ] = 1
     claiming_resources: Annotated[
         list[KindReference],
-        keyed("apiGroup", "kind"),
+        map_by("apiGroup", "kind"),
         Meta(min_length=1, max_length=20),
         doc("Kinds that can claim the resource."),
     ]
@@ -119,7 +119,7 @@ class ResourceClaimSpec(ApiStruct, frozen=True, kw_only=True):
     consumer_ref: Annotated[TypedObjectReference, doc("Owner of the quota, such as a Project.")]
     requests: Annotated[
         list[ResourceRequest],
-        keyed("resourceType"),
+        map_by("resourceType"),
         Meta(min_length=1, max_length=20),
         doc("Requested amounts."),
     ]
@@ -143,7 +143,7 @@ class RequestAllocation(ApiStruct, frozen=True, kw_only=True):
 class ResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: Conditions = []
     allocations: Annotated[
-        list[RequestAllocation], keyed("resourceType"), doc("Decision about each request.")
+        list[RequestAllocation], map_by("resourceType"), doc("Decision about each request.")
     ] = []
     observed_generation: Annotated[int, doc("Generation that this status describes.")] = 0
 
@@ -222,7 +222,7 @@ class AllowanceBucketStatus(ApiStruct, frozen=True, kw_only=True, omit_defaults=
     grant_count: Annotated[int, doc("Number of contributing grants.")] = 0
     contributing_grant_refs: Annotated[
         list[ContributingGrant],
-        keyed("namespace", "name"),
+        map_by("namespace", "name"),
         doc("Grants that contribute to the limit."),
     ] = []
     last_reconciliation: Annotated[Time | None, doc("Time of the last change (RFC 3339).")] = None
@@ -285,7 +285,7 @@ class ResourceGrantSpec(ApiStruct, frozen=True, kw_only=True):
     consumer_ref: Annotated[TypedObjectReference, doc("Owner of the quota, such as a Project.")]
     allowances: Annotated[
         list[Allowance],
-        keyed("resourceType"),
+        map_by("resourceType"),
         Meta(min_length=1, max_length=100),
         doc("Granted amount of each resource."),
     ]

@@ -178,11 +178,11 @@ def _served_planes(
 
 
 def _limit_planes(is_served: Callable[[PlaneName], bool], dispatch: Dispatch) -> Dispatch:
-    async def limited(request: Request) -> Response:
+    async def dispatch_limited(request: Request) -> Response:
         plane, _ = split_path(request.path)
         return await (dispatch if is_served(plane) else _refuse_plane)(request)
 
-    return limited
+    return dispatch_limited
 
 
 async def _refuse_plane(request: Request) -> Response:

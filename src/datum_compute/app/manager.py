@@ -224,14 +224,14 @@ async def _build_controller_run(
     settings, environment = connections.settings, connections.environment
     check_leading = check_all(election.fence for election in elections)
 
-    def fenced(inner: Transport) -> Transport:
+    def fence(inner: Transport) -> Transport:
         return FencedTransport(inner, check_leading)
 
-    clients = {plane: await connections.client(plane, fenced) for plane in connections.planes}
+    clients = {plane: await connections.client(plane, fence) for plane in connections.planes}
 
     async def reach(plane: PlaneName) -> Client:
         if plane not in clients:
-            clients[plane] = await connections.client(plane, fenced)
+            clients[plane] = await connections.client(plane, fence)
         return clients[plane]
 
     metrics = process_registry()
@@ -256,7 +256,7 @@ async def _build_controller_run(
     tasks = [recorder.run, *(driver.run for driver in pods.values())]
     tasks += [heartbeat.run for heartbeat in _build_heartbeats(connections, manager, clients)]
     if settings.controllers.propagator:
-        tasks.append(_build_cell_connector(connections, manager, clients[HUB], fenced).run)
+        tasks.append(_build_cell_connector(connections, manager, clients[HUB], fence).run)
     run = ControllerRun(manager, tasks, elections)
     await _open_status_ports(connections, metrics, run)
     return run
@@ -266,12 +266,12 @@ def _build_cell_connector(
     connections: PlaneConnections,
     manager: Manager[Context],
     hub: Client,
-    fenced: Callable[[Transport], Transport],
+    fence: Callable[[Transport], Transport],
 ) -> CellConnector:
     """Connect the propagator to cells that have joined the hub."""
 
     def open_cell(connection: Connection) -> AbstractAsyncContextManager[Transport]:
-        return open_transport(connection, connections.auth, fenced)
+        return open_transport(connection, connections.auth, fence)
 
     target = CellTarget(manager, local_cells=connections.planes)
     return CellConnector(hub, target, open_cell, connections.environment.random)

@@ -1,8 +1,10 @@
-"""The client of one plane. Typed by the kind; ``*_plain`` for objects of kinds we only carry.
+"""The client of one plane. Methods are typed by the kind; ``*_plain`` methods use plain JSON.
 
-Rules it keeps: an object of a kind that we model only in part is never written back whole (that
-would drop the fields we do not know), it is patched or written as plain JSON; a list is whole or
-an error, however many pages it takes. Retries and signing in are the business of the transport.
+Rules:
+- An object of a kind that is modeled only in part is patched or written as plain JSON. A typed
+  write of the whole object would drop the other fields.
+- A list returns all of its pages or raises an error.
+- The transport retries and authenticates.
 """
 
 from __future__ import annotations

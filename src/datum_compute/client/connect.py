@@ -22,10 +22,10 @@ from datum_compute.client.auth.connection import (
 from datum_compute.client.auth.credentials import (
     AuthenticatedTransport,
     AuthEnvironment,
+    CachedCredentials,
     Credential,
     Credentials,
     FileCredentials,
-    Renewing,
     TokenHelper,
 )
 from datum_compute.client.auth.exec_plugin import ExecPlugin
@@ -72,13 +72,13 @@ def _credentials(
         case FileSignIn():
             return FileCredentials(sign_in, Credential(connection.token, connection.certificate))
         case ExecSignIn():
-            return Renewing(ExecPlugin(sign_in, outside).obtain, outside.unix_s)
+            return CachedCredentials(ExecPlugin(sign_in, outside).obtain, outside.unix_s)
         case OidcSignIn():
             from datum_compute.client.auth.oidc import OidcRefresh
 
-            return Renewing(OidcRefresh(sign_in, outside).obtain, outside.unix_s)
+            return CachedCredentials(OidcRefresh(sign_in, outside).obtain, outside.unix_s)
         case HelperSignIn():
-            return Renewing(TokenHelper(sign_in).obtain, outside.unix_s)
+            return CachedCredentials(TokenHelper(sign_in).obtain, outside.unix_s)
         case _:
             assert_never(sign_in)
 

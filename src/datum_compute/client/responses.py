@@ -101,20 +101,20 @@ class Page(Generic[M]):
 
 
 def page_of(response: Response, model: type[M]) -> Page[M]:
-    return _checked(_decoded(response.body, _decoders(model).page))
+    return _check_complete(_decode(response.body, _decoders(model).page))
 
 
 def page_with_unreadable(response: Response, model: type[M]) -> Page[M | UndecodableObject]:
     try:
-        return _checked(_decoders(model).page.decode(response.body))
+        return _check_complete(_decoders(model).page.decode(response.body))
     except msgspec.DecodeError:
-        raw = _checked(_decoded(response.body, _decoders(msgspec.Raw).page))
-    items = [_readable(bytes(item), model) for item in raw.items]
+        raw = _check_complete(_decode(response.body, _decoders(msgspec.Raw).page))
+    items = [_decode_lenient(bytes(item), model) for item in raw.items]
     return Page(items, raw.version, raw.more)
 
 
 def object_of(response: Response, model: type[M]) -> M:
-    found: M = _decoded(response.body, _decoders(model).alone)
+    found: M = _decode(response.body, _decoders(model).alone)
     return found
 
 
@@ -122,7 +122,7 @@ def event_of(line: bytes, model: type[M]) -> WatchEvent[M]:
     """Decode one line of a watch. Raise an ERROR event as its error."""
     if line.startswith(_BOOKMARK):
         # The encoding of our server and of Kubernetes. Most events of an idle watch are bookmarks.
-        return WatchEvent("BOOKMARK", _decoded(line, _marks).object.metadata.resource_version, None)
+        return WatchEvent("BOOKMARK", _decode(line, _marks).object.metadata.resource_version, None)
     try:
         change = _decoders(model).change.decode(line)
     except msgspec.DecodeError:
@@ -134,16 +134,16 @@ def event_with_unreadable(line: bytes, model: type[M]) -> WatchEvent[M | Undecod
     try:
         return event_of(line, model)
     except InternalError:
-        event = _decoded(line, _decoders(_OtherEvent).alone)
+        event = _decode(line, _decoders(_OtherEvent).alone)
         if event.type not in ("ADDED", "MODIFIED", "DELETED"):
             raise
-        found = _readable(bytes(event.object), model)
+        found = _decode_lenient(bytes(event.object), model)
         return WatchEvent(event.type, _version(found), found)
 
 
 def version_of(response: Response) -> str:
     """Return the version of a list or object in a response, or an empty string."""
-    found: _Versioned = _decoded(response.body, _decoders(_Versioned).alone)
+    found: _Versioned = _decode(response.body, _decoders(_Versioned).alone)
     return found.metadata.resource_version
 
 
@@ -173,33 +173,33 @@ async def lines_of(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             parts = [other]
 
 
-def _checked(page: _Page[M]) -> Page[M]:
+def _check_complete(page: _Page[M]) -> Page[M]:
     meta = page.metadata
     if meta.remaining_item_count and not meta.continue_token:
         raise InternalError(
-            f"the list lacks {meta.remaining_item_count} objects and does not say how to get them"
+            f"the list omits {meta.remaining_item_count} objects and has no continue token"
         )
     return Page(page.items or [], meta.resource_version, meta.continue_token)
 
 
-def _readable(body: bytes, model: type[M]) -> M | UndecodableObject:
+def _decode_lenient(body: bytes, model: type[M]) -> M | UndecodableObject:
     try:
         found: M = _decoders(model).alone.decode(body)
     except msgspec.DecodeError as error:
-        metadata = _decoded(body, _decoders(_Described).alone).metadata
+        metadata = _decode(body, _decoders(_Described).alone).metadata
         return UndecodableObject(metadata, body, str(error))
     return found
 
 
 def _other_event(line: bytes) -> WatchEvent[Any]:
-    event = _decoded(line, _decoders(_OtherEvent).alone)
+    event = _decode(line, _decoders(_OtherEvent).alone)
     body = bytes(event.object)
     if event.type == "BOOKMARK":
         return WatchEvent(
-            "BOOKMARK", _decoded(body, _decoders(_Versioned).alone).metadata.resource_version, None
+            "BOOKMARK", _decode(body, _decoders(_Versioned).alone).metadata.resource_version, None
         )
     if event.type == "ERROR":
-        status = _decoded(body, _decoders(JsonObject).alone)
+        status = _decode(body, _decoders(JsonObject).alone)
         raise from_status(_code(status), status)
     raise InternalError(f"the server sent an event of type {event.type!r} that cannot be read")
 
@@ -217,11 +217,11 @@ def _version(obj: Any) -> str:
     return version
 
 
-def _decoded(body: bytes, decoder: msgspec.json.Decoder[M]) -> M:
+def _decode(body: bytes, decoder: msgspec.json.Decoder[M]) -> M:
     try:
         return decoder.decode(body)
     except msgspec.DecodeError as error:
-        raise InternalError(f"the server's answer cannot be read: {error}") from error
+        raise InternalError(f"cannot decode the response of the server: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

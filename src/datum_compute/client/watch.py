@@ -7,12 +7,12 @@ Rules:
   version has expired (410, as response or event), or if a response was invalid.
 - Versions increase. An event or bookmark that is not newer (a replay after a reconnect, a plane
   restored from a backup) is dropped and leads to a new list. A list that is older is requested
-  again, and accepted after OLDER_LISTS such lists in a row: the plane was restored.
+  again, and accepted after OLDER_LISTS_MAX such lists in a row: the plane was restored.
 - A list is returned when all its pages have arrived.
 - A stream without an event or bookmark for IDLE_TIMEOUT_S is replaced.
 - A server that ends every stream at once, or repeats 410, counts as failing. ``follow`` then backs
   off instead of looping. An event, or a stream that stays open for STREAM_MIN_S, ends the backoff.
-- A kind that the server does not serve (404) is requested again every NOT_SERVED_S.
+- A kind that the server does not serve (404) is requested again every NOT_SERVED_RETRY_S.
 """
 
 from __future__ import annotations
@@ -65,18 +65,18 @@ class OutageLog:
         now_s = asyncio.get_running_loop().time()
         if self._since_s is None:
             self._since_s = self._logged_s = now_s
-            _log.warning("%s: no news, trying again: %s", self._name, error)
+            _log.warning("%s: watch failed, retrying: %s", self._name, error)
         elif now_s - self._logged_s >= REMIND_S:
             self._logged_s = now_s
             minutes = (now_s - self._since_s) / 60
-            _log.warning("%s: no news for %.0f min, trying again: %s", self._name, minutes, error)
+            _log.warning("%s: watch failing for %.0f min, retrying: %s", self._name, minutes, error)
 
     def end(self) -> None:
         if self._since_s is None:
             return
         outage_s = asyncio.get_running_loop().time() - self._since_s
         self._since_s = None
-        _log.info("%s: there is news again, after %.0f s", self._name, outage_s)
+        _log.info("%s: watch recovered after %.0f s", self._name, outage_s)
 
 
 # --- One time limit for many waits, with a single timer
@@ -88,7 +88,7 @@ class OutageLog:
 #     try:
 #         await work()
 #     except asyncio.CancelledError:
-#         if not deadlines.passed(task):
+#         if not deadlines.has_expired(task):
 #             raise
 #         ...  # the wait exceeded the limit
 #     finally:
@@ -96,13 +96,13 @@ class OutageLog:
 
 
 class Deadlines:
-    """A time limit for the waits of many tasks. Each task has at most one wait at a time."""
+    """One time limit for the waits of many tasks. Each task has at most one wait at a time."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._since: dict[asyncio.Task[Any], float] = {}  # in order of begin
         # The tasks that this object has cancelled, with their earlier cancellation requests.
-        self._passed: dict[asyncio.Task[Any], int] = {}
+        self._expired_tasks: dict[asyncio.Task[Any], int] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> asyncio.Task[Any]:
@@ -115,14 +115,14 @@ class Deadlines:
             self._timer = loop.call_later(self._seconds, self._check)
         return task
 
-    def passed(self, task: asyncio.Task[Any]) -> bool:
+    def has_expired(self, task: asyncio.Task[Any]) -> bool:
         """Return True if only the limit cancelled the task. The cancellation is then undone."""
-        before = self._passed.pop(task, None)
+        before = self._expired_tasks.pop(task, None)
         return before is not None and task.uncancel() <= before
 
     def end(self, task: asyncio.Task[Any]) -> None:
         self._since.pop(task, None)
-        if self._passed and self._passed.pop(task, None) is not None:
+        if self._expired_tasks and self._expired_tasks.pop(task, None) is not None:
             task.uncancel()  # the wait ended in the same turn of the event loop
 
     def close(self) -> None:
@@ -142,7 +142,7 @@ class Deadlines:
 
     def _expire(self, task: asyncio.Task[Any]) -> None:
         del self._since[task]
-        self._passed[task] = task.cancelling()
+        self._expired_tasks[task] = task.cancelling()
         task.cancel()
 
 
@@ -159,9 +159,9 @@ IDLE_TIMEOUT_S = 75.0
 # A stream that ends within this time without an event counts as a failure.
 STREAM_MIN_S = 1.0
 # The time limit of a list with all its pages.
-LIST_S = 120.0
-NOT_SERVED_S = 10.0
-OLDER_LISTS = 3
+LIST_TIMEOUT_S = 120.0
+NOT_SERVED_RETRY_S = 10.0
+OLDER_LISTS_MAX = 3  # consecutive lists with an older version that are rejected
 
 _BACKOFF = Backoff(first_s=0.1, most_s=10.0)
 # Errors after which the requested version is still valid.
@@ -274,12 +274,12 @@ async def _follow(
                     yield event
         except Expired as error:
             cursor.is_valid = False
-            _log.debug("%s: the history is gone; listing again", source.name)
-            await failures.expired(error)
+            _log.debug("%s: the version has expired; listing again", source.name)
+            await failures.count_expired(error)
         except NotFound as error:
             cursor.is_valid = False
             source.not_served()
-            await failures.delay(error, at_least_s=NOT_SERVED_S, is_outage=False)
+            await failures.delay(error, at_least_s=NOT_SERVED_RETRY_S, is_outage=False)
         except Unreachable as error:
             await failures.delay(error)
         except ApiError as error:
@@ -288,7 +288,7 @@ async def _follow(
 
 
 class _Cursor:
-    """The last version that was seen. Unless ``is_valid``, only a list can continue from here."""
+    """The version of the last list or event. Unless ``is_valid``, a new list is required."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -297,7 +297,7 @@ class _Cursor:
 
     def accept_list(self, text: str) -> None:
         version = _parse_version(text)
-        if version < self.version and self._older_lists < OLDER_LISTS:
+        if version < self.version and self._older_lists < OLDER_LISTS_MAX:
             self._older_lists += 1
             raise InternalError(f"the list of version {version} is older than {self.version}")
         self._older_lists = 0
@@ -342,16 +342,18 @@ async def wait_for(
                 if condition(seen):
                     return seen
     except TimeoutError:
-        raise TimeoutError(f"{kind.kind} {ref} was not as awaited within {timeout_s:g} s") from None
-    raise AssertionError("a followed watch does not end")
+        raise TimeoutError(
+            f"{kind.kind} {ref} did not meet the condition within {timeout_s:g} s"
+        ) from None
+    raise AssertionError("follow() ended")
 
 
 async def _list(source: _Source[L, E]) -> ListResult[L]:
     try:
-        async with asyncio.timeout(LIST_S):
+        async with asyncio.timeout(LIST_TIMEOUT_S):
             return await source.list_once()
     except TimeoutError:
-        raise Unreachable(f"the list was not complete within {LIST_S:g} s") from None
+        raise Unreachable(f"the list was not complete within {LIST_TIMEOUT_S:g} s") from None
 
 
 async def _stream(
@@ -405,7 +407,7 @@ async def _next_event(
     try:
         return await anext(events, None)
     except asyncio.CancelledError:
-        if deadlines.passed(task):
+        if deadlines.has_expired(task):
             raise TimeoutError from None
         raise
     finally:
@@ -425,7 +427,7 @@ class _Failures:
         self._count = self._expired = 0
         self._outage.end()
 
-    async def expired(self, error: Expired) -> None:
+    async def count_expired(self, error: Expired) -> None:
         """Count an expired version. The first one since the last event is not a failure."""
         self._expired += 1
         if self._expired > 1:
@@ -438,7 +440,7 @@ class _Failures:
         delay_s = max(at_least_s, _BACKOFF.delay_s(self._count, self._random))
         if isinstance(error, ApiError):
             delay_s = max(delay_s, min(error.retry_after_s, _BACKOFF.most_s))
-        # A server that sends Retry-After works. It may be shutting down, in the same process as we.
+        # A server that sends Retry-After is not broken: it may be overloaded or shutting down.
         is_asked_to_retry = (
             self._count == 1 and isinstance(error, ApiError) and error.retry_after_s > 0
         )

@@ -160,7 +160,7 @@ class WorkerPool(Generic[C]):
         except (GeneratorExit, KeyboardInterrupt, SystemExit):
             raise  # these end the process
         except asyncio.CancelledError as error:
-            if self._deadlines.passed(task):
+            if self._deadlines.has_expired(task):
                 return self._retry(key, TimeoutError())
             if task.cancelling():
                 raise

@@ -53,24 +53,26 @@ class PlaneInventory:
 
     def find(self, resource: str, ref: Ref) -> StoredObject | None:
         record = self._store.get(self._plane, ObjectKey(resource, ref.namespace, ref.name))
-        return next(iter(self._held([record])), None) if record is not None else None
+        return next(iter(self._to_stored_objects([record])), None) if record is not None else None
 
     def content(self, resource: str, ref: Ref) -> JsonObject | None:
         record = self._store.get(self._plane, ObjectKey(resource, ref.namespace, ref.name))
         return decode(record.body) if record is not None else None
 
     def dependents(self, uid: str) -> list[StoredObject]:
-        return self._held(self._store.dependents(self._plane, uid))
+        return self._to_stored_objects(self._store.dependents(self._plane, uid))
 
     def in_namespace(self, namespace: str) -> list[StoredObject]:
         return [
             held
             for resource in self._store.resources(self._plane)
-            for held in self._held(self._store.snapshot(self._plane, resource, namespace).records)
+            for held in self._to_stored_objects(
+                self._store.snapshot(self._plane, resource, namespace).records
+            )
         ]
 
     def of_resource(self, resource: str) -> list[StoredObject]:
-        return self._held(self._store.snapshot(self._plane, resource).records)
+        return self._to_stored_objects(self._store.snapshot(self._plane, resource).records)
 
     def changes(self, wanted: ChangeFilter) -> _Changes:
         return _Changes(self._store, self._plane, wanted)
@@ -96,10 +98,12 @@ class PlaneInventory:
         if not isinstance(refusal, NotFound):
             raise refusal
 
-    def _held(self, records: Iterable[Record]) -> list[StoredObject]:
+    def _to_stored_objects(self, records: Iterable[Record]) -> list[StoredObject]:
         """Return the records whose kind is served. Others cannot be patched or deleted."""
         kinds = self._registry_of(self._plane).kinds_by_storage()
-        return [_held(kinds[r.key.resource], r) for r in records if r.key.resource in kinds]
+        return [
+            _to_stored_object(kinds[r.key.resource], r) for r in records if r.key.resource in kinds
+        ]
 
 
 class _Changes:
@@ -109,28 +113,28 @@ class _Changes:
         self._wanted = wanted
         # Without ownership, only the resources of the filter have to be listed.
         listed = store.resources(plane) if wanted.ownership else sorted(wanted.resources)
-        self._waiting: deque[CommittedChange] = deque(
+        self._queued: deque[CommittedChange] = deque(
             _change(record, None, gone=False)
             for resource in listed
             for record in store.snapshot(plane, resource).records
             if _is_wanted(wanted, record, None, gone=False)
         )
-        self._news = asyncio.Event()
-        self.close = store.listen(plane, self._take)
+        self._has_queued = asyncio.Event()
+        self.close = store.listen(plane, self._enqueue)
 
     def __aiter__(self) -> AsyncIterator[CommittedChange]:
         return self
 
     async def __anext__(self) -> CommittedChange:
-        while not self._waiting:
-            self._news.clear()
-            await self._news.wait()
-        return self._waiting.popleft()
+        while not self._queued:
+            self._has_queued.clear()
+            await self._has_queued.wait()
+        return self._queued.popleft()
 
-    def _take(self, event: StoreEvent) -> None:
+    def _enqueue(self, event: StoreEvent) -> None:
         if _is_wanted(self._wanted, event.record, event.previous, gone=event.deleted):
-            self._waiting.append(_change(event.record, event.previous, gone=event.deleted))
-            self._news.set()
+            self._queued.append(_change(event.record, event.previous, gone=event.deleted))
+            self._has_queued.set()
 
 
 def _is_wanted(
@@ -172,7 +176,7 @@ def _concerns_owners(record: Record, previous: Record | None, *, gone: bool) -> 
     return gone or previous is None or previous.owners != record.owners
 
 
-def _held(kind: KindInfo[Any], record: Record) -> StoredObject:
+def _to_stored_object(kind: KindInfo[Any], record: Record) -> StoredObject:
     key = record.key
     return StoredObject(
         kind,

@@ -20,7 +20,7 @@ from datum_compute.api.planes import PlaneName
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.access.authentication import User
 from datum_compute.server.discovery.resources import ResourceRegistry, ServedResource
-from datum_compute.server.encoding.request_options import flag
+from datum_compute.server.encoding.request_options import parse_flag
 from datum_compute.server.encoding.selectors import Selection, parse_selection
 from datum_compute.server.flowcontrol.control import LoopWork
 from datum_compute.store.journal import ObjectKey
@@ -85,7 +85,7 @@ def resolve_route(
     if route is None:
         return None, Attributes(method.lower(), path=path)
     verb = route.verbs_by_method.get(method, "")
-    if verb == "list" and request.method == "GET" and flag(request.query, "watch"):
+    if verb == "list" and request.method == "GET" and parse_flag(request.query, "watch"):
         verb = "watch"
     attributes = attributes_of(verb or method.lower(), route, request.query)
     return route, attributes if verb else replace(attributes, allowed_method=False)

@@ -88,14 +88,14 @@ class WatchLog:
 
     def watch(self, since: int, event_filter: EventFilter | None = None) -> Watch:
         if since < self._floor:
-            raise _expired(since, self._floor)
+            raise _expired_error(since, self._floor)
         position = self._dropped + _first_after(self._events, since)
         return Watch(self, position, event_filter)
 
     def read(self, position: int) -> tuple[list[StoreEvent], int]:
         """Return the next events, about ``READ_BYTES``, and the position after them."""
         if position < self._dropped:
-            raise _expired(0, self._floor)
+            raise _expired_error(0, self._floor)
         start = position - self._dropped
         events = self._events[start : start + _READ_EVENTS_MAX]
         if len(events) > 1:
@@ -199,6 +199,6 @@ def _first_bytes(events: list[StoreEvent], size_bytes: int) -> list[StoreEvent]:
     return events
 
 
-def _expired(since: int, floor: int) -> Expired:
+def _expired_error(since: int, floor: int) -> Expired:
     subject = f"resource version {since}" if since else "this watch"
     return Expired(f"{subject} is too old: the history begins after {floor}; list again")

@@ -9,7 +9,7 @@ import pytest
 from datum_compute.admission.chain import CHAIN, admit
 from datum_compute.admission.rules.workload import check_template_metadata
 from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, KINDS, WORKLOAD
-from datum_compute.api.meta.codec import JsonObject, copied
+from datum_compute.api.meta.codec import JsonObject, deep_copy
 
 
 def container(name: str = "app", **more: Any) -> JsonObject:
@@ -38,7 +38,7 @@ def problems(workload: JsonObject, old: JsonObject | None = None) -> dict[str, s
 
 def test_normalizing_cities_does_not_change_the_sent_object() -> None:
     sent = a_workload("dfw", " Ord ")
-    before = copied(sent)
+    before = deep_copy(sent)
     admitted, causes = admit(WORKLOAD, sent, None)
     assert admitted["spec"]["placements"][0]["cityCodes"] == ["DFW", "ORD"]
     assert causes == []

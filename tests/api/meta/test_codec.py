@@ -13,9 +13,9 @@ from datum_compute.api.meta.codec import (
     canonical,
     canonical_diff_inputs,
     canonical_hash,
-    copied,
     decode,
     decode_as,
+    deep_copy,
     encode,
     from_json,
     to_json,
@@ -116,7 +116,7 @@ def test_the_error_of_a_value_of_the_wrong_type_names_its_field() -> None:
 
 def test_a_copy_shares_no_part_with_the_original() -> None:
     original = {"a": {"b": [1]}}
-    copy = copied(original)
+    copy = deep_copy(original)
     copy["a"]["b"].append(2)
     assert original == {"a": {"b": [1]}}
 

@@ -15,7 +15,7 @@ from datum_compute.api.schema.report import (
     STEPS_MAX,
     Check,
     ValidationReport,
-    shown,
+    format_value,
 )
 from datum_compute.api.schema.validate import compile_check, structure_of
 
@@ -110,7 +110,7 @@ def test_only_the_beginning_of_a_large_value_is_rendered() -> None:
                 Counted.seen += 1
                 yield pair
 
-    assert len(shown(Counted.fromkeys(map(str, range(10_000)), 1))) == 120
+    assert len(format_value(Counted.fromkeys(map(str, range(10_000)), 1))) == 120
     assert Counted.seen < 200
 
 

@@ -192,7 +192,7 @@ async def test_an_interactive_plugin_is_not_started_without_a_terminal(
     plugin: Plugin,
 ) -> None:
     sign_in = plugin.build_sign_in(interactive_mode="Always")
-    with pytest.raises(Unauthorized, match="needs a terminal"):
+    with pytest.raises(Unauthorized, match="standard input is not a terminal"):
         await send_requests(connect_with("https://127.0.0.1:1", sign_in), FakeEnvironment())
     assert plugin.runs == []
 
@@ -202,7 +202,7 @@ async def test_the_error_of_a_missing_plugin_contains_its_install_hint(plugin: P
     with pytest.raises(Unauthorized) as caught:
         await send_requests(connect_with("https://127.0.0.1:1", sign_in), FakeEnvironment())
     assert str(caught.value) == (
-        "cannot sign in with the plugin no-such-plugin: it cannot be run: "
+        "cannot sign in with the plugin no-such-plugin: cannot run the program: "
         "No such file or directory. Get it from the shop."
     )
 
@@ -212,10 +212,10 @@ async def test_the_error_of_a_missing_plugin_contains_its_install_hint(plugin: P
     [
         ({}, {}, "neither a token nor a certificate"),
         (None, {}, "has no status"),
-        ({"token": "s3cret"}, {"kind": "Secret"}, "did not print an ExecCredential"),
-        ({"token": "s3cret"}, {"apiVersion": "v1"}, f"did not answer in {V1}"),
-        ({"clientCertificateData": "s3cret"}, {}, "a certificate without its key"),
-        ({"token": "s3cret\nx: y"}, {}, "characters that no token has"),
+        ({"token": "s3cret"}, {"kind": "Secret"}, "the output is not an ExecCredential"),
+        ({"token": "s3cret"}, {"apiVersion": "v1"}, f"the apiVersion of the output is not {V1}"),
+        ({"clientCertificateData": "s3cret"}, {}, "has only one of certificate and key"),
+        ({"token": "s3cret\nx: y"}, {}, "not allowed in a token"),
         ({"token": "s3cret", "expirationTimestamp": "soon"}, {}, "is not a time"),
         ({"token": "s3cret", "expirationTimestamp": "2030-01-01T00:00:00"}, {}, "no time zone"),
         ({"clientCertificateData": "s3cret", "clientKeyData": "s3cret"}, {}, "not a PEM pair"),
@@ -232,7 +232,7 @@ async def test_the_error_of_an_invalid_credential_does_not_contain_it(
 
 @pytest.mark.parametrize(
     ("script", "expected"),
-    [("print('s3cret')", "did not print JSON"), ("raise SystemExit(3)", "exit code 3")],
+    [("print('s3cret')", "the output is not JSON"), ("raise SystemExit(3)", "exit code 3")],
 )
 async def test_the_error_of_a_failed_plugin_does_not_contain_its_output(
     plugin: Plugin, script: str, expected: str
@@ -311,8 +311,8 @@ async def test_a_new_certificate_opens_a_new_connection(authority: Authority) ->
         async def current(self) -> Credential:
             return Credential(certificate=authority.client(self.names.pop(0)))
 
-        async def renewed(self, refused: Credential) -> Credential:
-            return refused
+        async def renew_rejected(self, rejected: Credential) -> Credential:
+            return rejected
 
     async with serving(peer_name, server_tls(authority, wants_certificate=True)) as server:
 

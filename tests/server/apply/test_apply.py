@@ -13,18 +13,18 @@ from hypothesis import given, settings
 from datum_compute.api.errors import Conflict
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.server.apply.apply import Application
-from datum_compute.server.apply.compare import applied_fields, compared
+from datum_compute.server.apply.compare import applied_fields, compare_objects
 from datum_compute.server.apply.field_set import difference, intersection
 from datum_compute.server.apply.managed_fields import (
     APPLY,
     UPDATE,
     FieldManager,
-    after_update,
-    entries_of,
-    owned_by,
+    entries_after_update,
+    entries_in,
+    fields_owned_by,
     with_entries,
 )
-from datum_compute.server.apply.merge import merged_order
+from datum_compute.server.apply.merge import merge_order
 from tests.server.apply.generated_configurations import SHAPE, configs
 
 SCENARIOS = json.loads((Path(__file__).parent.parent / "golden" / "apply.json").read_text())
@@ -40,14 +40,16 @@ def create_with_manager(config: JsonObject, name: str = "one") -> JsonObject:
 
 
 def update_with_manager(live: JsonObject, new: JsonObject, name: str) -> JsonObject:
-    found = compared(live, new, SHAPE)
+    found = compare_objects(live, new, SHAPE)
     manager = FieldManager(name, UPDATE, "v1")
-    entries = after_update(entries_of(live["metadata"]), manager, found, found.changed, LATE)
+    entries = entries_after_update(
+        entries_in(live["metadata"]), manager, found, found.changed, LATE
+    )
     return with_entries(new, entries)
 
 
 def fields_of(obj: JsonObject, name: str) -> Any:
-    return owned_by(entries_of(obj["metadata"]), FieldManager(name, APPLY, "v1"))
+    return fields_owned_by(entries_in(obj["metadata"]), FieldManager(name, APPLY, "v1"))
 
 
 @pytest.mark.parametrize("number", range(len(SCENARIOS)))
@@ -120,7 +122,9 @@ def test_a_conflict_changes_nothing_and_force_overrides_it(
         application(second, "two").apply_to(live, LATE)
     assert live == create_with_manager(first)
     after = application(second, "two", force=True).apply_to(live, LATE)
-    assert not compared(after, application(second, "two").apply_to(after, LATE), SHAPE).changed
+    assert not compare_objects(
+        after, application(second, "two").apply_to(after, LATE), SHAPE
+    ).changed
 
 
 def test_fields_without_an_owner_get_the_owner_before_first_apply() -> None:
@@ -168,7 +172,7 @@ def test_updaters_beyond_the_limit_share_one_entry() -> None:
         live = update_with_manager(
             live, {**live, "spec": {**live["spec"], "texts": texts}}, f"w{number:02d}"
         )
-    updaters = [e for e in entries_of(live["metadata"]) if e["operation"] == "Update"]
+    updaters = [e for e in entries_in(live["metadata"]) if e["operation"] == "Update"]
     assert len(updaters) == 10
     ancient = next(e for e in updaters if e["manager"] == "ancient-changes")
     assert set(ancient["fieldsV1"]["f:spec"]["f:texts"]) == {".", *(f"f:t{n}" for n in range(6))}
@@ -187,4 +191,4 @@ def test_updaters_beyond_the_limit_share_one_entry() -> None:
 def test_applied_items_keep_their_order_among_the_others(
     live: str, applied: str, expected: str
 ) -> None:
-    assert "".join(merged_order(live, applied)) == expected
+    assert "".join(merge_order(live, applied)) == expected

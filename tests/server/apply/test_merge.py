@@ -18,7 +18,7 @@ from datum_compute.server.apply.field_shape import (
     Shape,
     canonical_text,
 )
-from datum_compute.server.apply.merge import merged
+from datum_compute.server.apply.merge import merge_values
 
 TEXTS = st.text(max_size=4) | st.sampled_from(['"', "\\", "\x7f", "\u2028", "é", "a b", ""])
 ITEMS = st.dictionaries(st.sampled_from(["name", "value", "set", "open", "other"]), TEXTS)
@@ -65,11 +65,11 @@ def test_a_list_is_kept_by_an_equal_apply_unless_a_type_differs(
 ) -> None:
     live = [{**item, "value": 1, "name": f"item-{n}"} for n, item in enumerate(items)]
     applied = [{**item, "value": value} for item in live]
-    found = merged({"list": live}, {"list": applied}, _spec_shape())
+    found = merge_values({"list": live}, {"list": applied}, _spec_shape())
     assert [(item["value"], type(item["value"])) for item in found["list"]] == [
         (value, type(value)) for _ in live
     ]
-    assert merged({"list": found["list"]}, {"list": applied}, _spec_shape()) == found
+    assert merge_values({"list": found["list"]}, {"list": applied}, _spec_shape()) == found
 
 
 def _spec_shape() -> FieldMap:

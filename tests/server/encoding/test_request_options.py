@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from datum_compute.api.errors import BadRequest
-from datum_compute.server.encoding.request_options import number
+from datum_compute.server.encoding.request_options import parse_number
 
 
 def test_a_number_is_parsed() -> None:
-    assert number({"limit": "5"}, "limit") == 5
-    assert number({"limit": "0"}, "limit") == 0
-    assert number({"limit": ""}, "limit") is None
-    assert number({}, "limit") is None
+    assert parse_number({"limit": "5"}, "limit") == 5
+    assert parse_number({"limit": "0"}, "limit") == 0
+    assert parse_number({"limit": ""}, "limit") is None
+    assert parse_number({}, "limit") is None
 
 
 @pytest.mark.parametrize(
@@ -30,5 +30,5 @@ def test_a_number_is_parsed() -> None:
 )
 def test_an_invalid_number_is_refused_with_the_reason(value: str, reason: str) -> None:
     with pytest.raises(BadRequest) as refused:
-        number({"limit": value}, "limit")
+        parse_number({"limit": value}, "limit")
     assert str(refused.value) == f'limit: Invalid value: "{value}": {reason}'

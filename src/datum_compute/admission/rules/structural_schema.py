@@ -19,7 +19,7 @@ from datum_compute.api.errors import Cause, Invalid, RequestEntityTooLarge
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.schema.derive import EMBEDDED, INT_OR_STRING, PRESERVE
 from datum_compute.api.schema.regex import Search, compile_search
-from datum_compute.api.schema.report import STEPS_MAX, CheckBudget, shown
+from datum_compute.api.schema.report import STEPS_MAX, CheckBudget, format_value
 from datum_compute.api.schema.validate import Compiler, ValidationReport
 
 _TYPES = ("object", "array", "string", "integer", "number", "boolean")
@@ -392,7 +392,7 @@ def _has_properties(schema: JsonObject) -> bool:
 
 
 def _invalid(field: str, value: Any, why: str) -> Cause:
-    return Cause(field, "FieldValueInvalid", f"Invalid value: {shown(value)}: {why}")
+    return Cause(field, "FieldValueInvalid", f"Invalid value: {format_value(value)}: {why}")
 
 
 def _forbidden(field: str, why: str) -> Cause:
@@ -405,5 +405,5 @@ def _required(field: str, why: str) -> Cause:
 
 def _unsupported(field: str, value: Any, allowed: Iterable[str]) -> Cause:
     listed = ", ".join(f'"{a}"' for a in allowed)
-    why = f"Unsupported value: {shown(value)}: supported values: {listed}"
+    why = f"Unsupported value: {format_value(value)}: supported values: {listed}"
     return Cause(field, "FieldValueNotSupported", why)

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from datum_compute.api.meta.codec import ApiStruct
-from datum_compute.api.meta.fields import DnsLabel, DnsName, ShortText, doc, keyed
+from datum_compute.api.meta.fields import DnsLabel, DnsName, ShortText, doc, map_by
 
 SourceKind = Literal["ConfigMap", "Secret"]
 DataKey = Annotated[str, Meta(pattern="^[-._a-zA-Z0-9]+$", max_length=253)]
@@ -132,12 +132,12 @@ class PinnedData(ApiStruct, frozen=True, kw_only=True):
 
 PinnedSources = Annotated[
     list[PinnedData],
-    keyed("kind", "name"),
+    map_by("kind", "name"),
     doc("Versions of the ConfigMaps and Secrets with which the machine was started."),
 ]
 VolumeAttachments = Annotated[
     list[VolumeAttachment],
-    keyed("mountPath"),
+    map_by("mountPath"),
     Meta(max_length=100),
     doc("Volumes that are mounted into the container."),
 ]

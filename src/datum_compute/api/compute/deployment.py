@@ -24,7 +24,7 @@ from datum_compute.api.meta.fields import (
     ShortText,
     doc,
     immutable,
-    keyed,
+    map_by,
 )
 from datum_compute.api.meta.objects import (
     ApiObject,
@@ -70,7 +70,7 @@ class NetworkAttachment(ApiStruct, frozen=True, kw_only=True):
     namespace: Annotated[str, doc("Namespace of the Network in the project.")] = ""
     prefixes: Annotated[
         list[AttachedPrefix],
-        keyed("family"),
+        map_by("family"),
         doc("Prefixes from which instances get addresses. The first is the primary one."),
     ] = []
     mtu: Annotated[int, doc("Largest packet of the network, in bytes.")] = 0
@@ -164,7 +164,7 @@ class WorkloadDeploymentStatus(ReplicaCounts, frozen=True, kw_only=True):
     ] = []
     granted: Annotated[
         list[GrantedSlots],
-        keyed("size"),
+        map_by("size"),
         doc("Slots that have quota. The cell uses this list while its project is unreachable."),
     ] = []
     last_known: Annotated[

@@ -33,7 +33,7 @@ from datum_compute.api.meta.fields import (
     SecretText,
     ShortText,
     doc,
-    keyed,
+    map_by,
 )
 from datum_compute.api.meta.objects import ApiObject, KindInfo, TableColumn
 
@@ -398,7 +398,7 @@ class NetworkInterfaceStatus(ApiStruct, frozen=True, kw_only=True):
     assignments: NetworkAssignments = NetworkAssignments()
     addresses: Annotated[
         list[InterfaceAddress],
-        keyed("family"),
+        map_by("family"),
         doc("Addresses of the interface. The first is the primary one."),
     ] = []
     mtu: Annotated[int, doc("Largest packet of the interface, in bytes.")] = 0

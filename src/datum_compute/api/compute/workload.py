@@ -16,7 +16,7 @@ from datum_compute.api.meta.fields import (
     DnsLabel,
     ShortText,
     doc,
-    keyed,
+    map_by,
 )
 from datum_compute.api.meta.objects import ApiObject, KindInfo, TableColumn
 
@@ -107,7 +107,7 @@ class Placement(ApiStruct, frozen=True, kw_only=True):
     city_floors: Annotated[
         list[CityFloor],
         Meta(max_length=100),
-        keyed("cityCode"),
+        map_by("cityCode"),
         doc(
             "When a city has failed. A city that is not listed has failed if none "
             "of its instances is ready."
@@ -146,7 +146,7 @@ class WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
     ] = False
     restarts: Annotated[
         list[CityRestart],
-        keyed("cityCode"),
+        map_by("cityCode"),
         Meta(max_length=100),
         doc("Last restart of each city."),
     ] = []
@@ -178,7 +178,7 @@ class ReplicaCounts(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
     ] = None
     blocked: Annotated[
         list[BlockedReplicas],
-        keyed("reason"),
+        map_by("reason"),
         doc("Desired instances that are not ready, grouped by reason."),
     ] = []
 
@@ -219,7 +219,7 @@ class PlacementStatus(ReplicaCounts, frozen=True, kw_only=True):
     conditions: Conditions = []
     fallbacks: Annotated[
         list[PlacementFallback],
-        keyed("cityCode"),
+        map_by("cityCode"),
         doc("Cities whose instances run, or start, in another city."),
     ] = []
 

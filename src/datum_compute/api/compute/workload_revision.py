@@ -16,7 +16,7 @@ from datum_compute.api.compute.deployment import WorkloadRef
 from datum_compute.api.compute.instance import InstanceTemplate
 from datum_compute.api.compute.workload import Placement
 from datum_compute.api.meta.codec import ApiStruct
-from datum_compute.api.meta.fields import MAP_BY_NAME, ShortText, Text, doc, immutable, keyed
+from datum_compute.api.meta.fields import MAP_BY_NAME, ShortText, Text, doc, immutable, map_by
 from datum_compute.api.meta.objects import ApiObject, KindInfo, TableColumn, selectable_fields
 
 Revision = Annotated[int, Meta(ge=1, le=2**31 - 1)]
@@ -46,11 +46,11 @@ class WorkloadRevisionSpec(ApiStruct, frozen=True, kw_only=True):
         doc("Revision whose template was restored, if this revision is a rollback."),
     ] = None
     images: Annotated[
-        list[PinnedImage], keyed("container"), doc("Digests of the images, where known.")
+        list[PinnedImage], map_by("container"), doc("Digests of the images, where known.")
     ] = []
     referenced_data: Annotated[
         list[PinnedData],
-        keyed("kind", "name"),
+        map_by("kind", "name"),
         doc("Versions of the ConfigMaps and Secrets, where known."),
     ] = []
 

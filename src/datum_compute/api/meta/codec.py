@@ -172,7 +172,7 @@ def sorted_bytes(value: Any) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
 
 
-def copied(value: JsonObject) -> JsonObject:
+def deep_copy(value: JsonObject) -> JsonObject:
     """Return a deep copy of a plain JSON object. An orjson round trip is the fastest way."""
     result: JsonObject = orjson.loads(orjson.dumps(value))
     return result

@@ -1,6 +1,6 @@
 """Types of fields that several kinds share, and how a field is described, merged and protected.
 
-``doc`` describes a field, ``keyed`` and ``SET`` define how a list is merged, and ``immutable``
+``doc`` describes a field, ``map_by`` and ``SET`` define how a list is merged, and ``immutable``
 refuses changes. A pattern always comes with a maximum length, because checks of long values would
 take too long, and uses only the syntax of RE2. Only required fields outside lists can be immutable.
 """
@@ -26,7 +26,7 @@ def doc(text: str) -> Meta:
     return Meta(description=text)
 
 
-def keyed(*keys: str) -> Meta:
+def map_by(*keys: str) -> Meta:
     """Merge a list item by item. The values of these fields identify an item."""
     return Meta(extra_json_schema={LIST_TYPE: "map", LIST_KEYS: list(keys)})
 
@@ -46,7 +46,7 @@ def defaults_to(value: Any) -> Meta:
 
 
 SET = Meta(extra_json_schema={LIST_TYPE: "set"})
-MAP_BY_NAME = keyed("name")
+MAP_BY_NAME = map_by("name")
 
 
 # --- Types of fields of core kinds

@@ -60,10 +60,10 @@ def json_patch(before: Any, after: Any, path: str = "") -> list[JsonObject]:
 def _of_objects(before: JsonObject, after: JsonObject, path: str) -> list[JsonObject]:
     gone = (name for name in before if name not in after)
     operations: list[JsonObject] = [
-        {"op": "remove", "path": f"{path}/{_escaped(name)}"} for name in gone
+        {"op": "remove", "path": f"{path}/{_escape_name(name)}"} for name in gone
     ]
     for name, value in after.items():
-        here = f"{path}/{_escaped(name)}"
+        here = f"{path}/{_escape_name(name)}"
         if name in before:
             operations += json_patch(before[name], value, here)
         else:
@@ -71,5 +71,5 @@ def _of_objects(before: JsonObject, after: JsonObject, path: str) -> list[JsonOb
     return operations
 
 
-def _escaped(name: str) -> str:
+def _escape_name(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")

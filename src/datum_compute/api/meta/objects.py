@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Generic, NamedTuple, TypeVar
 
 from datum_compute.api.meta.codec import ApiStruct
-from datum_compute.api.meta.fields import SET, DateTime, doc, keyed
+from datum_compute.api.meta.fields import SET, DateTime, doc, map_by
 
 T = TypeVar("T", bound="ApiObject")
 
@@ -62,7 +62,7 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
     ] = []
     owner_references: Annotated[
         list[OwnerReference],
-        keyed("uid"),
+        map_by("uid"),
         doc("Owners of the object. It is deleted when all owners are deleted."),
     ] = []
 

@@ -20,7 +20,13 @@ from datum_compute.api.meta.fields import PATTERN_DESCRIPTIONS
 from datum_compute.api.meta.timestamps import normalize_time
 from datum_compute.api.schema.derive import INT_OR_STRING
 from datum_compute.api.schema.regex import compile_search
-from datum_compute.api.schema.report import HIDDEN, Check, ValidationReport, listed, shown
+from datum_compute.api.schema.report import (
+    HIDDEN,
+    Check,
+    ValidationReport,
+    format_value,
+    format_values,
+)
 
 # --- Checked formats of a schema. Other formats are only documentation
 # To add a string format: a function that returns True for valid text, listed in ``FORMATS``. Number
@@ -173,7 +179,7 @@ def _enum_rule(schema: JsonObject) -> Check | None:
     if allowed is None:
         return None
     scalars, containers = _split_by_hashability(allowed)
-    supported = listed(allowed)
+    supported = format_values(allowed)
 
     def check(value: Any, path: str, report: ValidationReport) -> None:
         if isinstance(value, dict | list):
@@ -182,7 +188,7 @@ def _enum_rule(schema: JsonObject) -> Check | None:
                 return
         elif value in scalars:
             return
-        message = f"Unsupported value: {shown(value)}: supported values: {supported}"
+        message = f"Unsupported value: {format_value(value)}: supported values: {supported}"
         report.fail(Cause(path, "FieldValueNotSupported", message))
 
     return check

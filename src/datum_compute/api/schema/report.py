@@ -104,7 +104,7 @@ class ValidationReport(msgspec.Struct):
             self.fail(cause)
 
     def invalid(self, path: str, value: Any, why: str, reason: str = "FieldValueInvalid") -> None:
-        self.fail(Cause(path, reason, f"Invalid value: {shown(value)}: {why}"))
+        self.fail(Cause(path, reason, f"Invalid value: {format_value(value)}: {why}"))
 
     def required(self, path: str) -> None:
         self.fail(Cause(path, "FieldValueRequired", "Required value"))
@@ -120,27 +120,25 @@ class Hidden:
 HIDDEN = Hidden()
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return a value for an error message: shortened, and quoted if it is a string."""
     text = f'"{value[:_SHOWN_MAX]}"' if isinstance(value, str) else _literal(value)
     return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 3] + "..."
 
 
-def listed(values: Iterable[Any]) -> str:
-    """Return the values separated by commas, strip_common_prefix to the length of an
-    error message.
-    """
+def format_values(values: Iterable[Any]) -> str:
+    """Return the values separated by commas, shortened to the length of an error message."""
     texts: list[str] = []
     room = 10 * _SHOWN_MAX
     for value in values:
-        texts.append(shown(value))
+        texts.append(format_value(value))
         room -= len(texts[-1])
         if room < 0:
             return ", ".join([*texts, "..."])
     return ", ".join(texts)
 
 
-def joined(path: str, name: str) -> str:
+def join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 

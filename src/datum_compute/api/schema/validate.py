@@ -20,7 +20,7 @@ from datum_compute.api.errors import Cause
 from datum_compute.api.meta.codec import JsonObject, encode, sorted_bytes
 from datum_compute.api.schema.derive import EMBEDDED, INT_OR_STRING, PRESERVE
 from datum_compute.api.schema.keywords import check_count, has_value_rules, is_secret, value_rules
-from datum_compute.api.schema.report import HIDDEN, Check, ValidationReport, joined, shown
+from datum_compute.api.schema.report import HIDDEN, Check, ValidationReport, format_value, join_path
 
 __all__ = ["Check", "ValidationReport", "compile_check", "object_schema", "structure_of"]
 
@@ -70,7 +70,7 @@ def compile_check(schema: JsonObject) -> Check:
 
 
 def _compile_node(schema: JsonObject, compiler: Compiler) -> Check:
-    typed = _typed(schema, compiler)
+    typed = _build_type_check(schema, compiler)
     rules = (*value_rules(schema), *_junctions(schema, compiler))
     nullable = bool(schema.get("nullable"))
     if not rules and not nullable:
@@ -127,12 +127,12 @@ def object_schema(schema: JsonObject) -> JsonObject:
     return {**schema, "properties": properties}
 
 
-def _typed(schema: JsonObject, compiler: Compiler) -> Check:
+def _build_type_check(schema: JsonObject, compiler: Compiler) -> Check:
     """Return a check of the type, and then of the contents."""
     kind = schema.get("type")
     if kind is None:
         return _int_or_string if schema.get(INT_OR_STRING) else _any_check(schema, compiler)
-    make = {"object": _object_check, "array": _array_check}.get(kind, _as_it_is)
+    make = {"object": _object_check, "array": _array_check}.get(kind, _no_check)
     inner = make(schema, compiler)
     expected, secret = _TYPES[kind], is_secret(schema)
 
@@ -146,7 +146,7 @@ def _typed(schema: JsonObject, compiler: Compiler) -> Check:
     return check
 
 
-def _as_it_is(_schema: JsonObject, _compiler: Compiler) -> Check:
+def _no_check(_schema: JsonObject, _compiler: Compiler) -> Check:
     return lambda value, _path, _report: value
 
 
@@ -211,18 +211,18 @@ def _object_check(schema: JsonObject, compiler: Compiler) -> Check:
             if item is None and name in fields and name not in nullable:
                 continue  # null means absent, so that a default applies
             if rule is not None:
-                result[name] = rule(item, joined(path, name), report)
+                result[name] = rule(item, join_path(path, name), report)
             elif keep:
                 result[name] = item
             else:
-                report.add_unknown(joined(path, name))
+                report.add_unknown(join_path(path, name))
         for name, default in defaults.items():
             if name not in result:
-                report.budget.spend_default(default_bytes[name], joined(path, name))
-                result[name] = checks[name](default, joined(path, name), report)
+                report.budget.spend_default(default_bytes[name], join_path(path, name))
+                result[name] = checks[name](default, join_path(path, name), report)
         for name in required:
             if name not in result:
-                report.required(joined(path, name))
+                report.required(join_path(path, name))
         return result
 
     return check
@@ -284,7 +284,7 @@ def check_unique(
         found, size_bytes = _hashable_identity(identity)
         report.budget.spend(1 + size_bytes // _COMPARED_BYTES_PER_STEP, path)
         if found in seen:
-            message = f"Duplicate value: {shown(identity)}"
+            message = f"Duplicate value: {format_value(identity)}"
             report.fail(Cause(f"{path}[{index}]", "FieldValueDuplicate", message))
         seen.add(found)
 

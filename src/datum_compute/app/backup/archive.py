@@ -121,7 +121,7 @@ def read_archive(path: Path) -> Archive:
 
     Raise ArchiveError if the file is not usable, and OSError if it cannot be read.
     """
-    contents = _unpacked(path)
+    contents = _unpack(path)
     manifest = _manifest(path, contents.pop(_MANIFEST, b""))
     if set(contents) != set(manifest.members):
         raise ArchiveError(f"{path} is damaged: its files are not those it names")
@@ -131,7 +131,7 @@ def read_archive(path: Path) -> Archive:
     return Archive(manifest.created_at, tuple(_parts(path, contents)), manifest.version)
 
 
-def _unpacked(path: Path) -> dict[str, bytes]:
+def _unpack(path: Path) -> dict[str, bytes]:
     if path.exists() and not path.is_file():
         raise ArchiveError(f"{path} is not a backup: it is no file")
     try:

@@ -194,7 +194,7 @@ def read_settings(file: Path, known: Collection[str]) -> dict[str, tuple[str, st
         if name in found:
             raise click.UsageError(f"{place}: {name} is set twice")
         if name not in known:
-            raise click.UsageError(f"{place}: {_unknown(name, known)}")
+            raise click.UsageError(f"{place}: {_describe_unknown(name, known)}")
         if value is not None:
             found[name] = (_text_of(value), place)
     return found
@@ -237,6 +237,6 @@ def _text_of(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _unknown(name: str, known: Collection[str]) -> str:
+def _describe_unknown(name: str, known: Collection[str]) -> str:
     close = get_close_matches(name, known, n=1)
     return f"unknown setting {name}" + (f", did you mean {close[0]}?" if close else "")

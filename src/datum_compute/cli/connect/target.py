@@ -35,9 +35,9 @@ from datum_compute.client.auth.kubeconfig import (
     Connection,
     Kubeconfig,
     KubeconfigError,
-    checked_token,
     connection_of,
     load_kubeconfig,
+    validate_token,
 )
 
 _HELPER_TIMEOUT_S = 60
@@ -231,6 +231,6 @@ def _helper_token(helper: str, session: str) -> str:
     if done.returncode != 0:
         raise ForbiddenError(f"{helper} auth get-token failed (exit {done.returncode}).", hint)
     try:
-        return checked_token(done.stdout.decode("latin-1"), f"the output of {helper}")
+        return validate_token(done.stdout.decode("latin-1"), f"the output of {helper}")
     except KubeconfigError as error:
         raise ForbiddenError(f"{error}.", hint) from None

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 
 from datum_compute.api.compute.workload import Workload
 from datum_compute.api.errors import AlreadyExists
-from datum_compute.api.meta.codec import JsonObject, copied, from_json
+from datum_compute.api.meta.codec import JsonObject, deep_copy, from_json
 from datum_compute.cli.connect.session import Session
 from datum_compute.cli.errors import MissingError, UsageError
 from datum_compute.cli.render.plan import render_plan, render_preview
@@ -250,7 +250,7 @@ async def change_workload(
     def edit(observed: JsonObject | None) -> JsonObject:
         if observed is None:
             raise MissingError(f"There is no workload {name!r} in {session.target_name}.")
-        desired = copied(observed)
+        desired = deep_copy(observed)
         change(desired)
         return desired
 

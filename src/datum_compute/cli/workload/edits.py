@@ -14,7 +14,7 @@ from typing import Any
 
 from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.labels import RESTARTED_AT
-from datum_compute.api.meta.codec import JsonObject, copied
+from datum_compute.api.meta.codec import JsonObject, deep_copy
 from datum_compute.api.planes import normalize_city
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.workload.manifest import with_defaults
@@ -48,7 +48,7 @@ def flags_edit(
             first = replace(flags, cities=flags.cities or first_cities)
             desired = _new_workload(first, namespace, example)
         else:
-            desired = copied(observed)
+            desired = deep_copy(observed)
         if flags.image is not None or flags.port is not None or flags.env:
             _edit_container(_find_item(_containers(desired), CONTAINER, "container", flags), flags)
         if flags.cities or flags.minimum is not None:
@@ -68,7 +68,7 @@ def manifest_edit(manifest: JsonObject, namespace: str) -> Edit:
     def edit(observed: JsonObject | None) -> JsonObject:
         if observed is None:
             return _object({**metadata, "namespace": namespace}, spec)
-        desired = copied(observed)
+        desired = deep_copy(observed)
         for key in ("labels", "annotations"):
             if key in metadata:
                 present = desired["metadata"].get(key) or {}
@@ -87,7 +87,7 @@ def _with_restarts(spec: JsonObject, observed: JsonObject) -> JsonObject:
 
     Otherwise the template would change, and every instance would be replaced again.
     """
-    kept = copied(spec)
+    kept = deep_copy(spec)
     if "restarts" not in kept and observed.get("restarts"):
         kept["restarts"] = observed["restarts"]
     annotations = observed["template"].get("metadata", {}).get("annotations") or {}

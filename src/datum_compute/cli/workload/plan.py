@@ -16,7 +16,7 @@ from datum_compute.api.compute.workload import Workload
 from datum_compute.api.errors import Conflict, NotFound
 from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.labels import CHANGED_BY, DEPLOY
-from datum_compute.api.meta.codec import JsonObject, copied, from_json, sorted_bytes
+from datum_compute.api.meta.codec import JsonObject, deep_copy, from_json, sorted_bytes
 from datum_compute.api.meta.json_patch import build_merge_patch
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.object_diff import ChangeKind, FieldChange, diff_objects
@@ -205,7 +205,7 @@ def annotate_deploy(
         "action": action,
         "generation": outcome["metadata"].get("generation", 1),
     }
-    annotated = copied(desired)
+    annotated = deep_copy(desired)
     annotations = annotated["metadata"].get("annotations") or {}
     annotated["metadata"]["annotations"] = {
         **annotations,

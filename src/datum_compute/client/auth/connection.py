@@ -93,11 +93,11 @@ class Connection:
 OpenTransport = Callable[[Connection], AbstractAsyncContextManager[Transport]]
 
 
-def checked_token(text: str, source: str) -> str:
+def validate_token(text: str, source: str) -> str:
     """Return the token if it is valid in a header. The error names its ``source``."""
     token = text.strip()
     if not token:
         raise KubeconfigError(f"{source} is empty")
     if not _TOKEN.fullmatch(token):
-        raise KubeconfigError(f"{source} holds characters that no token has")
+        raise KubeconfigError(f"{source} contains characters that are not allowed in a token")
     return token

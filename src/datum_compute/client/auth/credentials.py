@@ -24,7 +24,7 @@ from datum_compute.client.auth.connection import (
     Connection,
     FileSignIn,
     HelperSignIn,
-    checked_token,
+    validate_token,
 )
 from datum_compute.client.auth.kubeconfig_files import KubeconfigError
 from datum_compute.client.transport.interface import CloseableTransport
@@ -56,10 +56,10 @@ class AuthEnvironment:
 class Credentials(Protocol):
     async def current(self) -> Credential: ...
 
-    async def renewed(self, refused: Credential) -> Credential: ...
+    async def renew_rejected(self, rejected: Credential) -> Credential: ...
 
 
-class Renewing:
+class CachedCredentials:
     """Credentials from a slow source. They are kept until they expire.
 
     ``obtain`` returns a credential and its expiry (None if unknown). Calls do not overlap.
@@ -69,28 +69,28 @@ class Renewing:
         self._obtain = obtain
         self._unix_s = unix_s
         self._lock = asyncio.Lock()
-        self._kept: Credential | None = None
+        self._credential: Credential | None = None
         self._expires_s: float | None = None
 
     async def current(self) -> Credential:
         async with self._lock:
-            if self._kept is None or self._expired():
+            if self._credential is None or self._is_expired():
                 return await self._renew()
-            return self._kept
+            return self._credential
 
-    async def renewed(self, refused: Credential) -> Credential:
+    async def renew_rejected(self, rejected: Credential) -> Credential:
         async with self._lock:
             # Of many concurrent requests that were rejected, only the first renews.
-            if self._kept is None or self._kept == refused:
+            if self._credential is None or self._credential == rejected:
                 return await self._renew()
-            return self._kept
+            return self._credential
 
-    def _expired(self) -> bool:
+    def _is_expired(self) -> bool:
         return self._expires_s is not None and self._unix_s() > self._expires_s - MARGIN_S
 
     async def _renew(self) -> Credential:
-        self._kept, self._expires_s = await self._obtain()
-        return self._kept
+        self._credential, self._expires_s = await self._obtain()
+        return self._credential
 
 
 class Obtain(Protocol):
@@ -106,36 +106,36 @@ class FileCredentials:
 
     def __init__(self, sign_in: FileSignIn, first: Credential) -> None:
         self._files = sign_in
-        self._kept = first
+        self._credential = first
         self._read_at_s: float | None = None
 
     async def current(self) -> Credential:
         now = asyncio.get_running_loop().time()
         if self._read_at_s is None or now - self._read_at_s >= REREAD_S:
             self._read(now)
-        return self._kept
+        return self._credential
 
-    async def renewed(self, refused: Credential) -> Credential:
-        if self._kept == refused:
+    async def renew_rejected(self, rejected: Credential) -> Credential:
+        if self._credential == rejected:
             self._read(asyncio.get_running_loop().time())
-        return self._kept
+        return self._credential
 
     def _read(self, now: float) -> None:
         self._read_at_s = now
         try:
-            self._kept = Credential(self._token(), self._certificate())
+            self._credential = Credential(self._token(), self._certificate())
         except (OSError, KubeconfigError) as error:
             _log.warning("cannot read new credentials, using the last ones: %s", error)
 
     def _token(self) -> str:
         if self._files.token is None:
-            return self._kept.token
+            return self._credential.token
         text = self._files.token.read_bytes().decode("latin-1")
-        return checked_token(text, f"the token in {self._files.token}")
+        return validate_token(text, f"the token in {self._files.token}")
 
     def _certificate(self) -> Certificate | None:
         if self._files.certificate is None:
-            return self._kept.certificate
+            return self._credential.certificate
         certificate, key = self._files.certificate
         return Certificate(_bytes(certificate), _bytes(key))
 
@@ -179,17 +179,17 @@ class AuthenticatedTransport:
         response = await self._send(request, credential)
         if response.status != 401:
             return response
-        renewed = await self._credentials.renewed(credential)
+        renewed = await self._credentials.renew_rejected(credential)
         return response if renewed == credential else await self._send(request, renewed)
 
     async def _send(self, request: Request, credential: Credential) -> Response:
-        transport = await self._connected(credential.certificate)
+        transport = await self._transport_for(credential.certificate)
         if credential.token:
             headers = {**request.headers, "authorization": f"Bearer {credential.token}"}
             request = replace(request, headers=headers)
         return await transport.send(request)
 
-    async def _connected(self, certificate: Certificate | None) -> CloseableTransport:
+    async def _transport_for(self, certificate: Certificate | None) -> CloseableTransport:
         if self._transport is not None and certificate == self._certificate:
             return self._transport
         try:
@@ -239,7 +239,7 @@ class TokenHelper:
         if process.returncode != 0:
             raise Unauthorized(f"{command} gave no new token (exit {process.returncode})")
         try:
-            return checked_token(output.decode("latin-1"), f"the answer of {command}")
+            return validate_token(output.decode("latin-1"), f"the answer of {command}")
         except KubeconfigError as error:
             raise Unauthorized(str(error)) from None
 
@@ -255,7 +255,7 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 def in_cluster_connection(directory: Path, host: str, port: str) -> Connection:
     address = f"[{host}]" if ":" in host else host
     token_file = directory / "token"
-    token = checked_token(_read(token_file).decode("latin-1"), f"the token in {token_file}")
+    token = validate_token(_read(token_file).decode("latin-1"), f"the token in {token_file}")
     namespace_file = directory / "namespace"
     namespace = _read(namespace_file).decode().strip() if namespace_file.is_file() else ""
     return Connection(

@@ -2,9 +2,9 @@
 
 Rules:
 - The program runs without a shell and with a time limit.
-- It inherits standard input only if that is a terminal.
-- Its output is secret and is never shown.
-- Its standard error is shown to the user, because it contains prompts and errors.
+- The program inherits standard input only if standard input is a terminal.
+- Standard output contains the credential, so it is never printed or logged.
+- Standard error goes to the user, because it contains prompts and errors.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from datum_compute.api.errors import Unauthorized
 from datum_compute.api.meta.codec import DecodeError, decode, encode
-from datum_compute.client.auth.connection import ExecSignIn, checked_token
+from datum_compute.client.auth.connection import ExecSignIn, validate_token
 from datum_compute.client.auth.credentials import AuthEnvironment, Credential
 from datum_compute.client.auth.kubeconfig_files import KubeconfigError
 from datum_compute.client.transport.tls import Certificate
@@ -41,7 +41,9 @@ class ExecPlugin:
     def _interactive(self) -> bool:
         mode = self.sign_in.interactive_mode
         if mode == "Always" and not self.environment.is_terminal:
-            raise self._failed("it needs a terminal to ask questions on, and there is none")
+            raise self._sign_in_error(
+                "interactiveMode is Always, but standard input is not a terminal"
+            )
         return mode != "Never" and self.environment.is_terminal
 
     async def _run(self, interactive: bool) -> bytes:
@@ -55,19 +57,19 @@ class ExecPlugin:
                 env=self._program_environment(interactive),
             )
         except OSError as error:
-            why = f"it cannot be run: {error.strerror}"
-            raise self._failed(why, self.sign_in.install_hint) from None
+            why = f"cannot run the program: {error.strerror}"
+            raise self._sign_in_error(why, self.sign_in.install_hint) from None
         try:
             async with asyncio.timeout(limit_s):
                 output, _ = await process.communicate()
         except TimeoutError:
-            raise self._failed(f"it gave no answer in {limit_s:g} s") from None
+            raise self._sign_in_error(f"the program did not exit within {limit_s:g} s") from None
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
         if process.returncode != 0:
-            raise self._failed(f"it ended with exit code {process.returncode}")
+            raise self._sign_in_error(f"exit code {process.returncode}")
         return output
 
     def _program_environment(self, interactive: bool) -> Mapping[str, str]:
@@ -85,14 +87,16 @@ class ExecPlugin:
         try:
             answer = decode(output)
         except DecodeError:
-            raise self._failed("it did not print JSON") from None
+            raise self._sign_in_error("the output is not JSON") from None
         if not isinstance(answer, dict) or answer.get("kind") != "ExecCredential":
-            raise self._failed("it did not print an ExecCredential")
+            raise self._sign_in_error("the output is not an ExecCredential")
         if answer.get("apiVersion") != self.sign_in.api_version:
-            raise self._failed(f"it did not answer in {self.sign_in.api_version}")
+            raise self._sign_in_error(
+                f"the apiVersion of the output is not {self.sign_in.api_version}"
+            )
         status = answer.get("status")
         if not isinstance(status, dict):
-            raise self._failed("its ExecCredential has no status")
+            raise self._sign_in_error("the ExecCredential has no status")
         return status
 
     def _credential(self, status: Mapping[str, Any]) -> Credential:
@@ -100,13 +104,13 @@ class ExecPlugin:
         certificate = status.get("clientCertificateData")
         key = status.get("clientKeyData")
         if bool(certificate) != bool(key):
-            raise self._failed("it gave a certificate without its key, or a key alone")
+            raise self._sign_in_error("the ExecCredential has only one of certificate and key")
         if not token and not certificate:
-            raise self._failed("it gave neither a token nor a certificate")
+            raise self._sign_in_error("the ExecCredential has neither a token nor a certificate")
         try:
-            checked = checked_token(str(token), "the token") if token else ""
+            checked = validate_token(str(token), "the token") if token else ""
         except KubeconfigError as error:
-            raise self._failed(str(error)) from None
+            raise self._sign_in_error(str(error)) from None
         pair = Certificate(str(certificate).encode(), str(key).encode()) if key else None
         return Credential(checked, pair)
 
@@ -117,12 +121,12 @@ class ExecPlugin:
         try:
             parsed = datetime.fromisoformat(str(moment))
         except ValueError:
-            raise self._failed("its expirationTimestamp is not a time") from None
+            raise self._sign_in_error("the expirationTimestamp is not a time") from None
         if parsed.tzinfo is None:
-            raise self._failed("its expirationTimestamp has no time zone")
+            raise self._sign_in_error("the expirationTimestamp has no time zone")
         return parsed.timestamp()
 
-    def _failed(self, why: str, hint: str = "") -> Unauthorized:
+    def _sign_in_error(self, why: str, hint: str = "") -> Unauthorized:
         """Return the error. It omits arguments and environment, which may contain secrets."""
         suffix = f" {hint}" if hint else ""
         return Unauthorized(

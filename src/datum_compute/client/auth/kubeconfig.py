@@ -21,7 +21,7 @@ from datum_compute.client.auth.connection import (
     ExecSignIn,
     FileSignIn,
     OidcSignIn,
-    checked_token,
+    validate_token,
 )
 from datum_compute.client.auth.kubeconfig_files import (
     Entry,
@@ -97,20 +97,20 @@ def read_credentials(user: Entry, context: str, cluster: ClusterEntry) -> UserCr
 
 
 def _token(user: Entry, context: str) -> tuple[str, Any]:
-    """Return the token, and its file if it comes from one."""
+    """Return the token, and the path of its file if the kubeconfig names a token file."""
     where = f"of context {context!r} in {user.file}"
     path = user.body.get("tokenFile")
     if path:  # as in kubectl, the file has precedence, because another program renews it
         body = read_named_file(user, str(path), "tokenFile", context)
-        token = checked_token(body.decode("latin-1"), f"the tokenFile {where}")
+        token = validate_token(body.decode("latin-1"), f"the tokenFile {where}")
         return token, user.path_of(str(path))
     if user.body.get("token"):
-        return checked_token(str(user.body["token"]), f"the token {where}"), None
+        return validate_token(str(user.body["token"]), f"the token {where}"), None
     return "", None
 
 
 def _certificate(user: Entry, context: str) -> tuple[Certificate | None, Any]:
-    """Return the certificate, and its files if it comes from files."""
+    """Return the certificate, and the paths of its files if the kubeconfig names files."""
     certificate = file_or_inline(user, "client-certificate", context)
     key = file_or_inline(user, "client-key", context)
     if certificate is None and key is None:
@@ -118,7 +118,8 @@ def _certificate(user: Entry, context: str) -> tuple[Certificate | None, Any]:
     if certificate is None or key is None:
         missing = "client-certificate" if certificate is None else "client-key"
         raise KubeconfigError(
-            f"{user.file}: the user of context {context!r} has no {missing} to go with the other"
+            f"{user.file}: the user of context {context!r} has no {missing}; client-certificate "
+            "and client-key must be set together"
         )
     names = ("client-certificate", "client-key")
     inline = any(user.body.get(f"{name}-data") for name in names)
@@ -152,7 +153,7 @@ def _exec_problem(config: JsonObject) -> str:
     if version not in _EXEC_VERSIONS:
         return f"apiVersion must be one of {', '.join(_EXEC_VERSIONS)}"
     if not config.get("command"):
-        return "it names no command"
+        return "command is missing"
     # v1 requires a mode. In v1beta1 a missing mode means IfAvailable.
     if mode not in (_EXEC_MODES if version == _EXEC_VERSIONS[0] else (*_EXEC_MODES, None, "")):
         return f"interactiveMode must be one of {', '.join(_EXEC_MODES)}"
@@ -191,7 +192,7 @@ def _oidc(user: Entry, context: str) -> OidcSignIn:
     if provider.get("name") != "oidc":
         raise KubeconfigError(
             f"{user.file}: auth-provider {provider.get('name')!r} of context {context!r} is not "
-            "supported; only oidc is, others have become exec plugins"
+            "supported; use the provider oidc or an exec plugin"
         )
     config = _mapping(user, "auth-provider", provider.get("config") or {}, context)
     missing = [key for key in ("idp-issuer-url", "client-id") if not config.get(key)]
@@ -228,9 +229,9 @@ __all__ = [
     "Kubeconfig",
     "KubeconfigError",
     "build_client",
-    "checked_token",
     "connection_of",
     "load_kubeconfig",
+    "validate_token",
 ]
 
 AGENT = f"datum-compute/{__version__}"
@@ -243,11 +244,11 @@ def connection_of(config: Kubeconfig, context: str = "") -> Connection:
     name = context or config.current_context
     if not name:
         raise KubeconfigError(
-            f"{config.shown} has no current-context; name one of: {_names(config.contexts)}"
+            f"{config.file_list} has no current-context; name one of: {_names(config.contexts)}"
         )
     if name not in config.contexts:
         raise KubeconfigError(
-            f"{config.shown} has no context {name!r}; it has: {_names(config.contexts)}"
+            f"{config.file_list} has no context {name!r}; it has: {_names(config.contexts)}"
         )
     entry = config.contexts[name]
     cluster = _find_entry(config.clusters, entry, "cluster", name)
@@ -306,8 +307,8 @@ def _proxy(cluster: Entry, context: str) -> str:
         known = False
     if not known:
         raise KubeconfigError(
-            f"{cluster.file}: the proxy-url of context {context!r} is not an address of an "
-            "http or https proxy; others (socks5) are not supported"
+            f"{cluster.file}: the proxy-url of context {context!r} must be an http or https URL; "
+            "other proxies (socks5) are not supported"
         )
     return proxy
 
@@ -333,7 +334,7 @@ def _server_url(cluster: Entry, context: str) -> SplitResult:
     if url.query or url.fragment or "@" in url.netloc:
         raise KubeconfigError(
             f"{cluster.file}: the server address of context {context!r} "
-            "may hold only scheme, host, port and path"
+            "may contain only scheme, host, port and path"
         )
     return url
 
@@ -342,7 +343,7 @@ def _refuse_clear_text(url: SplitResult, cluster: Entry, context: str) -> None:
     if url.scheme == "http" and url.hostname not in _LOOPBACK:
         raise KubeconfigError(
             f"{cluster.file}: the server of context {context!r} is http, "
-            "which would send the token in clear text; use https"
+            "so the token would be sent in clear text; use https"
         )
 
 

@@ -56,7 +56,7 @@ class Kubeconfig:
     contexts: dict[str, Entry]
 
     @property
-    def shown(self) -> str:
+    def file_list(self) -> str:
         return ", ".join(str(file) for file in self.files)
 
 

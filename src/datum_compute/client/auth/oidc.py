@@ -18,7 +18,7 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 
 from datum_compute.api.errors import Unauthorized, Unreachable
 from datum_compute.api.meta.codec import DecodeError, JsonObject, decode
-from datum_compute.client.auth.connection import OidcSignIn, checked_token
+from datum_compute.client.auth.connection import OidcSignIn, validate_token
 from datum_compute.client.auth.credentials import MARGIN_S, AuthEnvironment, Credential
 from datum_compute.client.auth.kubeconfig_files import KubeconfigError, change_user
 from datum_compute.client.transport.http1 import (
@@ -51,7 +51,7 @@ class OidcRefresh:
         if expires_s is not None and self._outside.unix_s() < expires_s - MARGIN_S:
             return Credential(stored), expires_s
         if not self._refresh_token:
-            raise self._failed("the id-token has expired and there is no refresh-token")
+            raise self._sign_in_error("the id-token has expired and there is no refresh-token")
         token = await self._refresh()
         return Credential(token), _expiry(token)
 
@@ -71,12 +71,12 @@ class OidcRefresh:
     async def _token_endpoint(self) -> str:
         url = f"{self._sign_in.issuer}/.well-known/openid-configuration"
         if not _is_confidential(url):
-            raise self._failed("its address is not https")
+            raise self._sign_in_error("its address is not https")
         response = await self._fetch("GET", url)
         found = _parse_object(response.body) if response.status == 200 else {}
         endpoint = found.get("token_endpoint")
         if not isinstance(endpoint, str) or not _is_confidential(endpoint):
-            raise self._failed("its configuration has no token endpoint with https")
+            raise self._sign_in_error("its configuration has no token endpoint with https")
         return endpoint
 
     async def _request_tokens(self, endpoint: str) -> JsonObject:
@@ -99,7 +99,7 @@ class OidcRefresh:
             if response.status == 200:
                 return _parse_object(response.body)
             status = response.status
-        raise self._failed(f"it refuses to renew the id token ({status})")
+        raise self._sign_in_error(f"it refuses to renew the id token ({status})")
 
     async def _fetch(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, body: bytes = b""
@@ -116,9 +116,9 @@ class OidcRefresh:
 
     def _accept(self, answer: JsonObject) -> str:
         try:
-            token = checked_token(str(answer.get("id_token") or ""), "the new id token")
+            token = validate_token(str(answer.get("id_token") or ""), "the new id token")
         except KubeconfigError as error:
-            raise self._failed(str(error)) from None
+            raise self._sign_in_error(str(error)) from None
         given = answer.get("refresh_token")
         self._refresh_token = str(given) if given else self._refresh_token
         self._write_back(token)
@@ -140,7 +140,7 @@ class OidcRefresh:
                 type(error).__name__,
             )
 
-    def _failed(self, why: str) -> Unauthorized:
+    def _sign_in_error(self, why: str) -> Unauthorized:
         return Unauthorized(
             f"cannot sign in with the issuer {self._sign_in.issuer}: {why}. Sign in again."
         )

@@ -1,4 +1,4 @@
-"""Transport without HTTP: hands the request to the server's dispatch in the same process."""
+"""Transport without HTTP: passes requests to the dispatch function of a server in this process."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ class InProcessTransport:
         self._dispatch = dispatch
 
     async def send(self, request: Request) -> Response:
-        if "%" in request.path:  # a port hands on the path as it is meant, and so must this
+        if "%" in request.path:  # the HTTP server decodes paths before it calls dispatch
             request = replace(request, path=unquote(request.path))
         return await self._dispatch(request)

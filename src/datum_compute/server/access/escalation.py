@@ -77,7 +77,7 @@ def _check_role(authorizer: Authorizer, write: ObjectWrite) -> None:
     granted: Sequence[Rule] = rules_of(new)
     if new.get("aggregationRule") and new["aggregationRule"] != old.get("aggregationRule"):
         granted = EVERYTHING
-    _check_held(authorizer, write, granted)
+    _check_no_escalation(authorizer, write, granted)
 
 
 def _has_same_rules(new: JsonObject, old: JsonObject) -> bool:
@@ -105,7 +105,7 @@ def _check_binding(authorizer: Authorizer, write: ObjectWrite) -> None:
     if granted is None:
         # A role that is created after the binding would grant permissions without a check.
         raise not_found(kind, reference["name"])
-    _check_held(authorizer, write, granted)
+    _check_no_escalation(authorizer, write, granted)
 
 
 def _decode_old(write: ObjectWrite) -> JsonObject:
@@ -120,7 +120,9 @@ def _has_verb(
     return authorizer.allows(write.user, write.plane, attributes)
 
 
-def _check_held(authorizer: Authorizer, write: ObjectWrite, granted: Sequence[Rule]) -> None:
+def _check_no_escalation(
+    authorizer: Authorizer, write: ObjectWrite, granted: Sequence[Rule]
+) -> None:
     held = authorizer.rules_of(write.user, write.plane, write.namespace)
     missing = missing_permissions(held, granted, _SHOWN_MAX + 1)
     if missing:

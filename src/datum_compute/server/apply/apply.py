@@ -21,7 +21,7 @@ from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.server.apply.compare import (
     Comparison,
     applied_fields,
-    compared,
+    compare_objects,
     with_named_parents,
 )
 from datum_compute.server.apply.field_set import (
@@ -41,16 +41,16 @@ from datum_compute.server.apply.managed_fields import (
     Entries,
     Entry,
     FieldManager,
-    after_apply,
-    conflicting,
-    entries_of,
-    field_manager,
+    entries_after_apply,
+    entries_in,
+    fields_owned_by,
+    fields_owned_by_others,
+    find_conflicts,
     invalid_option,
-    owned_by,
-    owned_by_others,
+    parse_field_manager,
     with_entries,
 )
-from datum_compute.server.apply.merge import merged, without
+from datum_compute.server.apply.merge import merge_values, remove_fields
 from datum_compute.server.context import ServerContext
 from datum_compute.server.encoding.body import (
     as_object,
@@ -58,7 +58,11 @@ from datum_compute.server.encoding.body import (
     decode_json_or_yaml,
     json_type,
 )
-from datum_compute.server.encoding.request_options import dry_run, field_validation, flag
+from datum_compute.server.encoding.request_options import (
+    parse_dry_run,
+    parse_field_validation,
+    parse_flag,
+)
 from datum_compute.server.encoding.responses import conflict
 from datum_compute.server.routing import ApiRequest
 from datum_compute.server.verbs import scale
@@ -81,12 +85,12 @@ def conflict_error(found: Sequence[tuple[Entry, FieldSet]]) -> Conflict:
     """
     count = 0
     listed: list[tuple[str, str]] = []
-    for entry, fields in sorted(found, key=lambda item: _shown_manager(item[0])):
+    for entry, fields in sorted(found, key=lambda item: _format_manager(item[0])):
         members = list(paths(fields))
         count += len(members)
         if room := CAUSES_MAX - len(listed):
-            manager = _shown_manager(entry)
-            listed += [(manager, shown_path(path)) for path in nsmallest(room, members)]
+            manager = _format_manager(entry)
+            listed += [(manager, format_path(path)) for path in nsmallest(room, members)]
     listed.sort()
     causes = [Cause(path, REASON, f"conflict with {manager}") for manager, path in listed]
     return Conflict(_message(listed, count), causes=causes)
@@ -105,19 +109,19 @@ def _message(listed: Sequence[tuple[str, str]], count: int) -> str:
     return f"Apply failed with {count} conflicts: " + "\n".join(lines)
 
 
-def _shown_manager(entry: Entry) -> str:
+def _format_manager(entry: Entry) -> str:
     shown = f'"{entry.get("manager", "")}"'
     if subresource := entry.get("subresource"):
         shown += f' with subresource "{subresource}"'
     return f"{shown} using {entry['apiVersion']}" if entry["operation"] == UPDATE else shown
 
 
-def shown_path(path: Path) -> str:
+def format_path(path: Path) -> str:
     """``.spec.containers[name="app"].image``"""
-    return "".join(_shown_step(step) for step in path)
+    return "".join(_format_step(step) for step in path)
 
 
-def _shown_step(step: str) -> str:
+def _format_step(step: str) -> str:
     prefix, text = step[:2], step[2:]
     if prefix == "f:":
         return f".{text}"
@@ -143,7 +147,7 @@ def allowed_by_last_apply(live: JsonObject, manager: FieldManager, shape: FieldM
     before = _last_applied(live) if manager.name == KUBECTL else None
     if before is None or before.get("apiVersion") != manager.api_version:
         return EMPTY
-    found = compared(before, live, shape)
+    found = compare_objects(before, live, shape)
     return difference(difference(applied_fields(before, shape), found.changed), found.removed)
 
 
@@ -200,45 +204,53 @@ class Application(msgspec.Struct, frozen=True):
 
         Raise Conflict if another manager owns a field that would change.
         """
-        entries = self._known_entries(live, time)
+        entries = self._entries_or_default(live, time)
         claimed = self.claimed
-        result = self._pruned(merged(live, self.config, self.shape), entries, claimed)
-        found = compared(live, result, self.shape)
+        result = self._remove_released(
+            merge_values(live, self.config, self.shape), entries, claimed
+        )
+        found = compare_objects(live, result, self.shape)
         self._check_conflicts(live, entries, found)
         result = with_last_applied(result, self.config, self.manager)
-        return with_entries(result, after_apply(entries, self.manager, claimed, found, time))
+        return with_entries(
+            result, entries_after_apply(entries, self.manager, claimed, found, time)
+        )
 
     def with_managers(self, new: JsonObject, time: str) -> JsonObject:
         """Return a new object with this manager as its only owner."""
         unchanged = Comparison(EMPTY, EMPTY)
-        return with_entries(new, after_apply([], self.manager, self.claimed, unchanged, time))
+        return with_entries(
+            new, entries_after_apply([], self.manager, self.claimed, unchanged, time)
+        )
 
-    def _known_entries(self, live: JsonObject, time: str) -> Entries:
+    def _entries_or_default(self, live: JsonObject, time: str) -> Entries:
         """Return the entries of the object. Without any, before-first-apply owns all fields."""
-        if entries := entries_of(live["metadata"]):
+        if entries := entries_in(live["metadata"]):
             return entries
-        everything = compared({}, live, self.shape).changed
+        everything = compare_objects({}, live, self.shape).changed
         before = FieldManager(BEFORE_FIRST_APPLY, UPDATE, self.manager.api_version)
         return [before.entry(everything, time)] if everything else []
 
-    def _pruned(self, result: JsonObject, entries: Entries, claimed: FieldSet) -> JsonObject:
+    def _remove_released(
+        self, result: JsonObject, entries: Entries, claimed: FieldSet
+    ) -> JsonObject:
         """Remove the fields that this manager owned before and that no manager owns now."""
-        before = owned_by(entries, self.manager)
+        before = fields_owned_by(entries, self.manager)
         if not difference(before, claimed):
             return result
         owned = union(_NEVER_REMOVED, claimed)
-        owned = union(owned, owned_by_others(entries, self.manager))
+        owned = union(owned, fields_owned_by_others(entries, self.manager))
         released = difference(
             with_named_parents(before, self.shape), with_named_parents(owned, self.shape)
         )
-        kept: JsonObject = without(result, released, self.shape)
+        kept: JsonObject = remove_fields(result, released, self.shape)
         return kept
 
     def _check_conflicts(self, live: JsonObject, entries: Entries, found: Comparison) -> None:
         if self.force:
             return
         allowed = allowed_by_last_apply(live, self.manager, self.shape)
-        conflicts = conflicting(entries, self.manager, difference(found.changed, allowed))
+        conflicts = find_conflicts(entries, self.manager, difference(found.changed, allowed))
         if conflicts:
             raise conflict_error(conflicts)
 
@@ -250,12 +262,12 @@ _ATTEMPTS = 8
 
 
 async def apply(context: ServerContext, request: ApiRequest) -> Response:
-    application = _application(request)
+    application = _parse_application(request)
     change = UpdateRequest(
         build=lambda live: application.apply_to(live, timestamp(context.clock())),
-        validation=field_validation(request.query, request.http.body),
+        validation=parse_field_validation(request.query, request.http.body),
         needs_version=False,
-        set_managers=lambda old, sent, new: with_entries(new, entries_of(sent["metadata"])),
+        set_managers=lambda old, sent, new: with_entries(new, entries_in(sent["metadata"])),
     )
     for _ in range(_ATTEMPTS):
         try:
@@ -264,13 +276,13 @@ async def apply(context: ServerContext, request: ApiRequest) -> Response:
             if request.route.subresource or error.kind != request.kind.plural:
                 raise
         try:
-            return await _created(context, request, application, change)
+            return await _create_applied(context, request, application, change)
         except AlreadyExists:
             continue
     raise conflict(request.kind, request.route.name)
 
 
-async def _created(
+async def _create_applied(
     context: ServerContext,
     request: ApiRequest,
     application: Application,
@@ -285,24 +297,24 @@ async def _created(
         obj=application.config,
         metadata=incoming,
         validation=change.validation,
-        dry_run=dry_run(request.query),
+        dry_run=parse_dry_run(request.query),
         set_managers=lambda new: application.with_managers(new, timestamp(context.clock())),
     )
     return await create_object(context, request, creation)
 
 
-def _application(request: ApiRequest) -> Application:
-    name = field_manager(request.query)
+def _parse_application(request: ApiRequest) -> Application:
+    name = parse_field_manager(request.query)
     if not name:
         why = "Required value: is required for apply patch"
         raise invalid_option("fieldManager", "FieldValueRequired", why)
     manager = FieldManager(name, APPLY, request.kind.api_version, request.route.subresource)
-    force = flag(request.query, "force")
+    force = parse_flag(request.query, "force")
     shape = request.resource.shape.of(request.route.subresource)
-    return Application(_config(request), manager, force, shape)
+    return Application(_parse_config(request), manager, force, shape)
 
 
-def _config(request: ApiRequest) -> JsonObject:
+def _parse_config(request: ApiRequest) -> JsonObject:
     """Decode the configuration. Raise BadRequest if it does not match the object of the path."""
     sent = as_object(decode_json_or_yaml(request.http.body))
     for field in ("apiVersion", "kind"):

@@ -40,9 +40,9 @@ class Comparison(msgspec.Struct, frozen=True):
     removed: FieldSet
 
 
-def compared(old: JsonObject, new: JsonObject, shape: FieldMap) -> Comparison:
+def compare_objects(old: JsonObject, new: JsonObject, shape: FieldMap) -> Comparison:
     """Compare two objects. Their metadata is compared field by field, even if one has none."""
-    changed, removed = _of_maps(_with_metadata(old), _with_metadata(new), shape)
+    changed, removed = _compare_maps(_with_metadata(old), _with_metadata(new), shape)
     return Comparison(changed or EMPTY, removed or EMPTY)
 
 
@@ -84,8 +84,8 @@ def sent_fields(sent: JsonObject, shape: FieldMap) -> FieldSet:
 
 def _claimed_part(name: str, part: Any, shape: Shape) -> FieldSet | None:
     if name in _CACHED_FIELDS and isinstance(shape, FieldMap):
-        return shape.cache.claimed.get_or_compute(part, partial(_claimed, shape=shape))
-    return _claimed(part, shape)
+        return shape.cache.claimed.get_or_compute(part, partial(_claimed_fields, shape=shape))
+    return _claimed_fields(part, shape)
 
 
 def restrict_to(fields: FieldSet, value: Any, shape: Shape) -> FieldSet:
@@ -115,7 +115,7 @@ def _below(shape: Shape | None, step: str) -> Shape | None:
     return shape.item if isinstance(shape, KeyedList) else None
 
 
-def _claimed(value: Any, shape: Shape) -> FieldSet | None:
+def _claimed_fields(value: Any, shape: Shape) -> FieldSet | None:
     if isinstance(shape, FieldMap) and isinstance(value, dict):
         if not value:
             return MEMBER
@@ -124,7 +124,7 @@ def _claimed(value: Any, shape: Shape) -> FieldSet | None:
             child = shape.child(name)
             if child is None or (item is None and name in shape.named):
                 continue
-            node = _claimed(item, child)
+            node = _claimed_fields(item, child)
             if name not in shape.named:
                 node = {SELF: MEMBER, **node} if node else MEMBER
             if node is not None:
@@ -138,7 +138,7 @@ def _claimed(value: Any, shape: Shape) -> FieldSet | None:
 
 
 def _claimed_item(item: Any, shape: Shape | None) -> FieldSet:
-    node = _claimed(item, shape) if shape is not None else None
+    node = _claimed_fields(item, shape) if shape is not None else None
     return {SELF: MEMBER, **node} if node else MEMBER
 
 
@@ -211,19 +211,19 @@ def _whole_map(item: JsonObject, shape: FieldMap) -> FieldSet:
     return found
 
 
-def _compared(old: Any, new: Any, shape: Shape) -> _Difference:
+def _compare_values(old: Any, new: Any, shape: Shape) -> _Difference:
     if old == new:
         return _SAME
     if isinstance(shape, FieldMap) and isinstance(old, dict) and isinstance(new, dict):
-        return _of_maps(old, new, shape)
+        return _compare_maps(old, new, shape)
     if isinstance(shape, LISTS) and isinstance(old, list) and isinstance(new, list):
         before, after = items_by_step(shape, old), items_by_step(shape, new)
         if before is not None and after is not None:
-            return _of_items(before, after, shape)
-    return _replaced(old, new, shape)
+            return _compare_items(before, after, shape)
+    return _compare_unlike_values(old, new, shape)
 
 
-def _of_maps(old: JsonObject, new: JsonObject, shape: FieldMap) -> _Difference:
+def _compare_maps(old: JsonObject, new: JsonObject, shape: FieldMap) -> _Difference:
     changed, removed = {}, {}
     named, other = shape.named, shape.other
     for name, value in new.items():
@@ -237,7 +237,7 @@ def _of_maps(old: JsonObject, new: JsonObject, shape: FieldMap) -> _Difference:
         if before is _ABSENT:
             changed[f"f:{name}"] = _whole_item(value, child)
             continue
-        inner_changed, inner_removed = _compared(before, value, child)
+        inner_changed, inner_removed = _compare_values(before, value, child)
         if inner_changed is not None:
             changed[f"f:{name}"] = inner_changed
         if inner_removed is not None:
@@ -248,14 +248,14 @@ def _of_maps(old: JsonObject, new: JsonObject, shape: FieldMap) -> _Difference:
     return changed or None, removed or None
 
 
-def _of_items(before: JsonObject, after: JsonObject, shape: Shape) -> _Difference:
+def _compare_items(before: JsonObject, after: JsonObject, shape: Shape) -> _Difference:
     inner = shape.item if isinstance(shape, KeyedList) else LEAF
     changed, removed = {}, {}
     for step, item in after.items():
         if step not in before:
             changed[step] = _whole_item(item, inner)
         else:
-            inner_changed, inner_removed = _compared(before[step], item, inner)
+            inner_changed, inner_removed = _compare_values(before[step], item, inner)
             if inner_changed is not None:
                 changed[step] = inner_changed
             if inner_removed is not None:
@@ -266,7 +266,7 @@ def _of_items(before: JsonObject, after: JsonObject, shape: Shape) -> _Differenc
     return changed or None, removed or None
 
 
-def _replaced(old: Any, new: Any, shape: Shape) -> _Difference:
+def _compare_unlike_values(old: Any, new: Any, shape: Shape) -> _Difference:
     """Return the difference between two leaves, or between values of different types."""
     changed, gone = {"f:": _whole_item(new, shape)}, {"f:": _whole_item(old, shape)}
     return changed["f:"], difference(gone, changed).get("f:")

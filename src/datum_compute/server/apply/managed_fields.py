@@ -17,7 +17,7 @@ from datum_compute.admission.findings import invalid
 from datum_compute.api.errors import Cause, Invalid
 from datum_compute.api.meta.codec import DecodeError, JsonObject, decode
 from datum_compute.api.meta.timestamps import parse_timestamp, timestamp
-from datum_compute.server.apply.compare import Comparison, compared, restrict_to, sent_fields
+from datum_compute.server.apply.compare import Comparison, compare_objects, restrict_to, sent_fields
 from datum_compute.server.apply.field_set import (
     EMPTY,
     MEMBER,
@@ -61,7 +61,7 @@ class FieldManager(msgspec.Struct, frozen=True):
         }
         return {**entry, "subresource": self.subresource} if self.subresource else entry
 
-    def wrote(self, entry: Entry) -> bool:
+    def owns_entry(self, entry: Entry) -> bool:
         """Return True if the entry belongs to this manager.
 
         An Apply entry matches at any apiVersion, an Update entry only at its own.
@@ -84,7 +84,7 @@ def manager_name(field_manager: str, user_agent: str) -> str:
     return agent or "unknown"
 
 
-def after_update(
+def entries_after_update(
     entries: Entries, manager: FieldManager, found: Comparison, taken: FieldSet, time: str
 ) -> Entries:
     """Return the entries after a plain write.
@@ -96,18 +96,18 @@ def after_update(
         return rest
     own, others = EMPTY, []
     for entry in rest:
-        if manager.wrote(entry):
+        if manager.owns_entry(entry):
             own = own or entry["fieldsV1"]
         else:
             others.append(entry)
-    return _capped(_sorted([*others, manager.entry(union(own, taken), time)]))
+    return _merge_oldest_updates(_sort_entries([*others, manager.entry(union(own, taken), time)]))
 
 
-def after_apply(
+def entries_after_apply(
     entries: Entries, manager: FieldManager, claimed: FieldSet, found: Comparison, time: str
 ) -> Entries:
     """Return the entries after an apply that changed the fields in ``found``."""
-    before = next((entry for entry in entries if manager.wrote(entry)), None)
+    before = next((entry for entry in entries if manager.owns_entry(entry)), None)
     if (
         before is not None
         and not (found.changed or found.removed)
@@ -116,30 +116,30 @@ def after_apply(
     ):
         return entries
     others = drop_fields([entry for entry in entries if entry is not before], found)
-    return _sorted([*others, manager.entry(claimed, time)]) if claimed else others
+    return _sort_entries([*others, manager.entry(claimed, time)]) if claimed else others
 
 
-def conflicting(
+def find_conflicts(
     entries: Entries, manager: FieldManager, changed: FieldSet
 ) -> list[tuple[Entry, FieldSet]]:
     """Return the entries of other managers that own changed fields, with those fields."""
     found = [
         (entry, intersection(entry["fieldsV1"], changed))
         for entry in entries
-        if not manager.wrote(entry)
+        if not manager.owns_entry(entry)
     ]
     return [(entry, fields) for entry, fields in found if fields]
 
 
-def owned_by(entries: Entries, manager: FieldManager) -> FieldSet:
-    return next((entry["fieldsV1"] for entry in entries if manager.wrote(entry)), EMPTY)
+def fields_owned_by(entries: Entries, manager: FieldManager) -> FieldSet:
+    return next((entry["fieldsV1"] for entry in entries if manager.owns_entry(entry)), EMPTY)
 
 
-def owned_by_others(entries: Entries, manager: FieldManager) -> FieldSet:
-    return union_all(entry["fieldsV1"] for entry in entries if not manager.wrote(entry))
+def fields_owned_by_others(entries: Entries, manager: FieldManager) -> FieldSet:
+    return union_all(entry["fieldsV1"] for entry in entries if not manager.owns_entry(entry))
 
 
-def entries_of(metadata: JsonObject) -> Entries:
+def entries_in(metadata: JsonObject) -> Entries:
     found: Entries = metadata.get("managedFields", [])
     return found
 
@@ -164,7 +164,7 @@ def drop_fields(entries: Entries, found: Comparison) -> Entries:
     return result
 
 
-def _sorted(entries: Entries) -> Entries:
+def _sort_entries(entries: Entries) -> Entries:
     return sorted(
         entries,
         key=lambda entry: (
@@ -177,7 +177,7 @@ def _sorted(entries: Entries) -> Entries:
     )
 
 
-def _capped(entries: Entries) -> Entries:
+def _merge_oldest_updates(entries: Entries) -> Entries:
     """Merge the oldest Update entries above UPDATERS_MAX, so that the list is bounded."""
     if len(entries) <= UPDATERS_MAX:
         return entries
@@ -196,7 +196,7 @@ def _capped(entries: Entries) -> Entries:
         for version, same in by_version.items()
     ]
     dropped = set(map(id, oldest))
-    return _sorted([*(entry for entry in entries if id(entry) not in dropped), *together])
+    return _sort_entries([*(entry for entry in entries if id(entry) not in dropped), *together])
 
 
 # --- The managedFields that a caller sends
@@ -307,7 +307,7 @@ def _invalid(field: str, why: str) -> Cause:
 # no owner. An object without managedFields gets none until the next apply.
 
 
-def field_manager(query: Mapping[str, str]) -> str:
+def parse_field_manager(query: Mapping[str, str]) -> str:
     """Return the fieldManager parameter, or an empty string."""
     name = query.get("fieldManager", "")
     if len(name) > NAME_LENGTH_MAX:
@@ -328,7 +328,7 @@ def invalid_option(field: str, reason: str, why: str) -> Invalid:
 def updater(request: ApiRequest, subresource: str | None = None) -> FieldManager:
     """Return the manager of a plain write through the subresource, by default the request's."""
     agent = request.http.headers.get("user-agent", "")
-    name = manager_name(field_manager(request.query), agent)
+    name = manager_name(parse_field_manager(request.query), agent)
     endpoint = request.route.subresource if subresource is None else subresource
     return FieldManager(name, UPDATE, request.kind.api_version, endpoint)
 
@@ -359,11 +359,11 @@ def owned_after_update(
     if not entries:
         return with_entries(new, ())
     shape = request.resource.shape.of(request.route.subresource)
-    found = compared(old, new, shape)
+    found = compare_objects(old, new, shape)
     if found.changed or found.removed:
         taken = _changed_by_request(found.changed, sent, new, shape)
-        entries = after_update(entries, updater(request), found, taken, timestamp(now))
-    if entries is entries_of(new["metadata"]):
+        entries = entries_after_update(entries, updater(request), found, taken, timestamp(now))
+    if entries is entries_in(new["metadata"]):
         return new
     return with_entries(new, entries)
 
@@ -389,7 +389,7 @@ def _starting_entries(request: ApiRequest, old: JsonObject, sent: JsonObject) ->
 
     A request to a subresource cannot replace them.
     """
-    entries = entries_of(old["metadata"])
+    entries = entries_in(old["metadata"])
     claimed = sent["metadata"].get("managedFields")
     if claimed is None or request.route.subresource or claimed == entries:
         return entries

@@ -14,7 +14,7 @@ from datum_compute.api.http import JSON, Request, Response
 from datum_compute.api.meta.codec import JsonObject, encode
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.server.discovery.resources import ResourceRegistry, ServedResource
-from datum_compute.server.encoding.request_options import MediaType, preferred
+from datum_compute.server.encoding.request_options import MediaType, choose_media_type
 from datum_compute.server.encoding.responses import json_response, text_response, with_newline
 
 _AGGREGATED = MediaType(JSON, "APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2")
@@ -43,8 +43,8 @@ def discovery_response(registry: ResourceRegistry, request: Request, path: str) 
 
 
 def _root(registry: ResourceRegistry, accept: str, *, core: bool) -> Response:
-    if preferred(accept, (_AGGREGATED,)) == _AGGREGATED:
-        body = with_newline(encode(_aggregated(registry, core=core)))
+    if choose_media_type(accept, (_AGGREGATED,)) == _AGGREGATED:
+        body = with_newline(encode(_build_aggregated(registry, core=core)))
         headers = {"etag": f'"{hashlib.sha256(body).hexdigest()}"', "vary": "Accept"}
         return Response(200, body, _AGGREGATED_TYPE, headers)
     return json_response(_core_versions(registry) if core else _groups(registry))
@@ -128,7 +128,7 @@ def _group_version_kind(kind: KindInfo[Any]) -> JsonObject:
     return {"group": kind.group, "version": kind.version, "kind": kind.kind}
 
 
-def _aggregated(registry: ResourceRegistry, *, core: bool) -> JsonObject:
+def _build_aggregated(registry: ResourceRegistry, *, core: bool) -> JsonObject:
     groups = [""] if core else registry.groups()
     return {
         "kind": "APIGroupDiscoveryList",

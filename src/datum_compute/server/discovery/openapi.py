@@ -19,7 +19,7 @@ from datum_compute.api.meta.objects import KindInfo, ObjectMeta, Ref
 from datum_compute.api.planes import PlaneName, path_prefix
 from datum_compute.api.schema.derive import struct_schema
 from datum_compute.server.discovery.resources import ResourceRegistry, ServedResource
-from datum_compute.server.encoding.request_options import MediaType, preferred
+from datum_compute.server.encoding.request_options import MediaType, choose_media_type
 from datum_compute.server.encoding.responses import json_response
 from datum_compute.server.verbs.patch import patch_types
 
@@ -297,7 +297,7 @@ def openapi_v2_response(request: Request, path: str) -> Response | None:
     """The answer to the path of the document, or None for any other."""
     if path != PATH:
         return None
-    wanted = preferred(request.headers.get("accept", ""), (MediaType(_PROTOBUF),))
+    wanted = choose_media_type(request.headers.get("accept", ""), (MediaType(_PROTOBUF),))
     headers = {"vary": "Accept"}
     if wanted.name == _PROTOBUF:
         return Response(200, _AS_PROTOBUF, _PROTOBUF_ANSWER, headers)

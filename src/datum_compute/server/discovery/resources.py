@@ -106,7 +106,7 @@ class ResourceRegistry:
 
     def namespaced_storage(self) -> list[str]:
         """Return the names under which the store keeps namespaced objects."""
-        return sorted({r.kind.storage for r in self._stored() if r.kind.namespaced})
+        return sorted({r.kind.storage for r in self._stored_resources() if r.kind.namespaced})
 
     def kinds_by_storage(self) -> dict[str, KindInfo[Any]]:
         """Return a kind for each name of the store, preferably the one in which it is stored."""
@@ -114,7 +114,7 @@ class ResourceRegistry:
 
     def _index_by_storage(self) -> dict[str, KindInfo[Any]]:
         kinds: dict[str, KindInfo[Any]] = {}
-        for resource in self._stored():
+        for resource in self._stored_resources():
             if not (resource.conversion.differs and resource.kind.storage in kinds):
                 kinds[resource.kind.storage] = resource.kind
         return kinds
@@ -124,13 +124,13 @@ class ResourceRegistry:
         group = api_version.rpartition("/")[0]
         candidates = [
             resource.kind
-            for resource in self._stored()
+            for resource in self._stored_resources()
             if (resource.kind.group, resource.kind.kind) == (group, kind)
         ]
         same_version = [k for k in candidates if k.api_version == api_version]
         return next(iter((*same_version, *candidates)), None)
 
-    def _stored(self) -> list[ServedResource]:
+    def _stored_resources(self) -> list[ServedResource]:
         return [resource for resource in self._resources.values() if resource.is_stored]
 
     def groups(self) -> list[str]:

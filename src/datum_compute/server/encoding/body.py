@@ -22,7 +22,7 @@ from datum_compute.api.meta.yaml import (
     parse_yaml,
 )
 from datum_compute.server.encoding.protobuf_kinds import decode_protobuf
-from datum_compute.server.encoding.request_options import content_type, unsupported
+from datum_compute.server.encoding.request_options import content_type, unsupported_media_type
 
 # --- YAML request bodies, parsed into JSON values
 # Anything that JSON cannot express is rejected: aliases, tags, duplicate keys, several documents.
@@ -47,16 +47,16 @@ def decode_yaml(body: bytes) -> Any:
         encode(value)
     except YamlTooLarge as error:
         raise RequestEntityTooLarge(
-            f"Request entity too large: {_located(error)}; send JSON instead"
+            f"Request entity too large: {_format_yaml_error(error)}; send JSON instead"
         ) from error
     except YamlError as error:
-        raise BadRequest(f"the body is not valid YAML: {_located(error)}") from error
+        raise BadRequest(f"the body is not valid YAML: {_format_yaml_error(error)}") from error
     except (UnicodeError, TypeError, ValueError) as error:
         raise BadRequest(f"the body is not valid YAML: {shorten(str(error))}") from error
     return value
 
 
-def _located(error: YamlError) -> str:
+def _format_yaml_error(error: YamlError) -> str:
     return f"line {error.line}: {error.message}" if error.line else error.message
 
 
@@ -75,7 +75,7 @@ def decode_body(request: Request) -> JsonObject:
     found = content_type(request.headers)
     read = _FORMATS.get(found)
     if read is None:
-        raise unsupported(found, tuple(_FORMATS))
+        raise unsupported_media_type(found, tuple(_FORMATS))
     return as_object(read(request.body))
 
 

@@ -79,7 +79,7 @@ def fields(body: bytes) -> Iterator[tuple[int, int, Value]]:
         yield number, wire_type, value
 
 
-def signed(value: int) -> int:
+def to_signed(value: int) -> int:
     """Return the signed number. Negative numbers are encoded as two's complement of 64 bits."""
     value &= (1 << 64) - 1
     return value - (1 << 64) if value >> 63 else value
@@ -137,7 +137,7 @@ def texts(name: str) -> Field:
 
 
 def number(name: str, *, optional: bool = False) -> Field:
-    return Field(name, VARINT, signed, optional=optional)
+    return Field(name, VARINT, to_signed, optional=optional)
 
 
 def flag(name: str, *, optional: bool = False) -> Field:

@@ -20,7 +20,7 @@ from datum_compute.api.meta.objects import KindInfo, TableColumn
 from datum_compute.api.meta.timestamps import parse_timestamp
 from datum_compute.api.schema.report import copy_beginning
 from datum_compute.server.encoding.list_body import ListBody, joined_list, list_body
-from datum_compute.server.encoding.request_options import MediaType, choice, preferred
+from datum_compute.server.encoding.request_options import MediaType, choose_media_type, parse_choice
 
 # --- Objects reduced to their metadata, for clients that only track names, labels and owners
 
@@ -352,7 +352,7 @@ def _types_first(body: bytes, types: bytes) -> bytes:
 
 @lru_cache(maxsize=256)  # ``preferred`` raises for a long header, which is then not cached
 def _select_media(accept: str) -> MediaType:
-    return preferred(accept, (_TABLE, _PARTIAL, _PARTIAL_LIST))
+    return choose_media_type(accept, (_TABLE, _PARTIAL, _PARTIAL_LIST))
 
 
 def select_representation(
@@ -364,6 +364,6 @@ def select_representation(
     if not media.form:
         return ObjectRepresentation(kind)
     if media == _TABLE:
-        include = choice(request.query, "includeObject", INCLUDE) or "Metadata"
+        include = parse_choice(request.query, "includeObject", INCLUDE) or "Metadata"
         return TableRepresentation(kind, include, clock)
     return MetadataRepresentation()

@@ -45,7 +45,7 @@ class MediaType(msgspec.Struct, frozen=True):
         return self.name in _ANY and not self.form
 
 
-def accepted(header: str) -> tuple[MediaType, ...]:
+def parse_accept(header: str) -> tuple[MediaType, ...]:
     """Return the types of an Accept header by preference. An empty header accepts any type.
 
     Raise NotAcceptable if the header is too long.
@@ -55,27 +55,26 @@ def accepted(header: str) -> tuple[MediaType, ...]:
             f"the header Accept must have at most {ACCEPT_LENGTH_MAX} characters and "
             f"{ACCEPTED_TYPES_MAX} media types"
         )
-    return _parse_accept(header)
+    return _parse_accept_cached(header)
 
 
 @lru_cache(maxsize=256)  # clients repeat the same few headers
-def _parse_accept(header: str) -> tuple[MediaType, ...]:
-    weighted = [_parsed(part) for part in header.split(",") if part.strip()]
+def _parse_accept_cached(header: str) -> tuple[MediaType, ...]:
+    weighted = [_parse_media_range(part) for part in header.split(",") if part.strip()]
     weighted.sort(key=lambda found: -found[0])  # stable: equal weights keep their order
     return tuple(media for weight, media in weighted if weight > 0) or (MediaType("*/*"),)
 
 
-def preferred(header: str, forms: Sequence[MediaType]) -> MediaType:
+def choose_media_type(header: str, forms: Sequence[MediaType]) -> MediaType:
     """Return the first type that is plain JSON or one of ``forms``, or raise NotAcceptable."""
-    for media in accepted(header):
+    for media in parse_accept(header):
         if media.is_plain_json:
             return MediaType(JSON)
         if media in forms:
             return media
+    listed = map(_format_media_type, forms)
     raise NotAcceptable(
-        f"only the following media types are accepted: {', '.join(_shown(f) for f in forms)}"
-        if forms
-        else f"only the following media types are accepted: {JSON}"
+        f"only the following media types are accepted: {', '.join(listed) if forms else JSON}"
     )
 
 
@@ -93,7 +92,7 @@ def content_type(headers: Mapping[str, str]) -> str:
     return headers.get("content-type", "").partition(";")[0].strip().lower() or JSON
 
 
-def unsupported(found: str, supported: Sequence[str]) -> UnsupportedMediaType:
+def unsupported_media_type(found: str, supported: Sequence[str]) -> UnsupportedMediaType:
     listed = ", ".join(supported)
     return UnsupportedMediaType(
         f"the body of the request was in an unknown format ({found}) - accepted media types "
@@ -101,21 +100,21 @@ def unsupported(found: str, supported: Sequence[str]) -> UnsupportedMediaType:
     )
 
 
-def _parsed(part: str) -> tuple[float, MediaType]:
+def _parse_media_range(part: str) -> tuple[float, MediaType]:
     name, *parameters = part.split(";")
-    pairs = dict(_pair(p) for p in parameters)
+    pairs = dict(_parse_parameter(p) for p in parameters)
     media = MediaType(
         name.strip().lower(), pairs.get("as", ""), pairs.get("g", ""), pairs.get("v", "")
     )
-    return _weight(pairs.get("q", "1")), media
+    return _parse_weight(pairs.get("q", "1")), media
 
 
-def _pair(parameter: str) -> tuple[str, str]:
+def _parse_parameter(parameter: str) -> tuple[str, str]:
     name, _, value = parameter.partition("=")
     return name.strip().lower(), value.strip().strip('"')
 
 
-def _weight(text: str) -> float:
+def _parse_weight(text: str) -> float:
     try:
         weight = float(text)
     except ValueError:
@@ -123,7 +122,7 @@ def _weight(text: str) -> float:
     return weight if 0 <= weight <= 1 else 1.0  # also catches nan
 
 
-def _shown(media: MediaType) -> str:
+def _format_media_type(media: MediaType) -> str:
     return f"{media.name};as={media.form};v={media.version};g={media.group}, {JSON}"
 
 
@@ -136,12 +135,12 @@ _NUMBER = re.compile(r"(-?)([0-9]+)")
 _DIGITS_MAX = 18
 
 
-def flag(query: Mapping[str, str], name: str) -> bool:
+def parse_flag(query: Mapping[str, str], name: str) -> bool:
     """Return True if the parameter is present and neither 0 nor false."""
     return name in query and query[name].lower() not in ("0", "false")
 
 
-def number(query: Mapping[str, str], name: str) -> int | None:
+def parse_number(query: Mapping[str, str], name: str) -> int | None:
     text = query.get(name, "")
     if not text:
         return None
@@ -159,7 +158,7 @@ def _invalid_number(name: str, text: str, reason: str) -> BadRequest:
     return BadRequest(f'{name}: Invalid value: "{shorten(text)}": {reason}')
 
 
-def dry_run(query: Mapping[str, str]) -> bool:
+def parse_dry_run(query: Mapping[str, str]) -> bool:
     return is_dry_run(query.get("dryRun", ""))
 
 
@@ -169,7 +168,7 @@ def is_dry_run(value: str) -> bool:
     return value == "All"
 
 
-def choice(query: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
+def parse_choice(query: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
     """Return one of ``allowed``, or an empty string if the parameter is missing."""
     value = query.get(name, "")
     if value and value not in allowed:
@@ -220,8 +219,8 @@ class FieldValidation(msgspec.Struct, frozen=True):
         return {"warning": warning_header(found)} if found else {}
 
 
-def field_validation(query: Mapping[str, str], body: bytes) -> FieldValidation:
-    mode = choice(query, "fieldValidation", (STRICT, WARN, IGNORE))
+def parse_field_validation(query: Mapping[str, str], body: bytes) -> FieldValidation:
+    mode = parse_choice(query, "fieldValidation", (STRICT, WARN, IGNORE))
     duplicates = tuple(duplicate_fields(body)) if mode in (STRICT, WARN) else ()
     return FieldValidation(mode or WARN, duplicates)
 

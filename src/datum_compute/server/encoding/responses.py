@@ -71,11 +71,11 @@ def text_response(text: str, *, status: int = 200) -> Response:
 
 
 def page_not_found() -> Response:
-    """What Kubernetes answers to a path it does not know; not a Status on purpose."""
+    """Respond to an unknown path as kube-apiserver does: with plain text, not with a Status."""
     return text_response("404 page not found\n", status=404)
 
 
-# --- Errors about an object, in the words Kubernetes clients know
+# --- Errors about an object, worded as in Kubernetes, because clients match on these messages
 # Details name the plural for 403, 404 and 409, and the kind for 422.
 
 

@@ -25,9 +25,9 @@ from datum_compute.server.encoding.body import decode_body
 from datum_compute.server.encoding.representation import select_representation
 from datum_compute.server.encoding.request_options import (
     FieldValidation,
-    dry_run,
-    field_validation,
-    flag,
+    parse_dry_run,
+    parse_field_validation,
+    parse_flag,
 )
 from datum_compute.server.encoding.responses import already_exists, with_newline
 from datum_compute.server.routing import ApiRequest, attributes_of
@@ -53,7 +53,7 @@ class CreateRequest(msgspec.Struct, frozen=True):
 
 def create(context: ServerContext, request: ApiRequest) -> Awaitable[Response]:
     body = decode_body(request.http)
-    validation = field_validation(request.query, request.http.body)
+    validation = parse_field_validation(request.query, request.http.body)
     return create_object(context, request, build_create(context, request, body, validation))
 
 
@@ -85,7 +85,7 @@ def build_create(
         obj=obj,
         metadata=read_metadata(obj),
         validation=validation,
-        dry_run=dry_run(request.query),
+        dry_run=parse_dry_run(request.query),
         set_managers=lambda new: owned_at_creation(request, obj, new, status, context.clock()),
         status=status,
     )
@@ -94,7 +94,7 @@ def build_create(
 def _status_to_store(context: ServerContext, request: ApiRequest, obj: JsonObject) -> Any:
     """Return the status that was sent with ``withStatus``. It is validated later."""
     status = obj.get("status")
-    if status is None or not request.kind.has_status or not flag(request.query, "withStatus"):
+    if status is None or not request.kind.has_status or not parse_flag(request.query, "withStatus"):
         return None
     if request.resource.is_namespace or request.resource.is_definition:
         return None  # the server sets the status of these kinds

@@ -25,7 +25,13 @@ from datum_compute.server.context import ServerContext
 from datum_compute.server.encoding.body import decode_body, encode_at_version, json_equal
 from datum_compute.server.encoding.list_body import ENCODED_BYTES_MAX
 from datum_compute.server.encoding.representation import select_representation
-from datum_compute.server.encoding.request_options import choice, dry_run, flag, is_dry_run, number
+from datum_compute.server.encoding.request_options import (
+    is_dry_run,
+    parse_choice,
+    parse_dry_run,
+    parse_flag,
+    parse_number,
+)
 from datum_compute.server.encoding.responses import conflict, json_response, list_response
 from datum_compute.server.flowcontrol.control import filter_in_turns, map_in_turns
 from datum_compute.server.routing import ApiRequest
@@ -203,7 +209,7 @@ def _delete_options(request: ApiRequest) -> DeleteOptions:
     body = _decode_options(request) if request.http.body else _OptionsBody()
     if body.kind != "DeleteOptions":
         raise BadRequest(f"the body must be DeleteOptions, not {shorten(body.kind)}")
-    number(request.query, "gracePeriodSeconds")
+    parse_number(request.query, "gracePeriodSeconds")
     if (body.grace_period_seconds or 0) < 0:
         raise Invalid("gracePeriodSeconds: Invalid value: must be greater than or equal to 0")
     dry_runs = [is_dry_run(value) for value in body.dry_run or ()]
@@ -211,7 +217,7 @@ def _delete_options(request: ApiRequest) -> DeleteOptions:
     return DeleteOptions(
         uid=preconditions.uid or "",
         version=preconditions.resource_version or "",
-        dry_run=any(dry_runs) or dry_run(request.query),
+        dry_run=any(dry_runs) or parse_dry_run(request.query),
         policy=_propagation_policy(request, body),
     )
 
@@ -225,10 +231,10 @@ def _decode_options(request: ApiRequest) -> _OptionsBody:
 
 def _propagation_policy(request: ApiRequest, body: _OptionsBody) -> str:
     """Return the policy. ``orphanDependents`` is the deprecated form of it."""
-    policy = body.propagation_policy or choice(request.query, "propagationPolicy", _POLICIES)
+    policy = body.propagation_policy or parse_choice(request.query, "propagationPolicy", _POLICIES)
     orphans = body.orphan_dependents
     if orphans is None and "orphanDependents" in request.query:
-        orphans = flag(request.query, "orphanDependents")
+        orphans = parse_flag(request.query, "orphanDependents")
     if policy and orphans is not None:
         why = "orphanDependents and propagationPolicy cannot be both set"
         cause = Cause.invalid("propagationPolicy", why)

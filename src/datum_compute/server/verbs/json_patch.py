@@ -116,13 +116,13 @@ class _Session:
         self._add(path, value)
 
     def copy(self, operation: JsonObject, path: Pointer) -> None:
-        self._add(path, self._copied(self.parse_pointer(operation, "from")))
+        self._add(path, self._copy_at(self.parse_pointer(operation, "from")))
 
     def test(self, operation: JsonObject, path: Pointer) -> None:
         if not _equal(self._read(path), _value(operation)):
             raise Invalid(f"testing value {_render_pointer(path)} failed")
 
-    def _copied(self, source: Pointer) -> Any:
+    def _copy_at(self, source: Pointer) -> Any:
         """Return a copy. Its bytes count, so that a short patch cannot create a huge object."""
         value = self._read(source)
         self._count_values(value)

@@ -21,8 +21,8 @@ from datum_compute.server.context import ServerContext
 from datum_compute.server.encoding.body import as_object, decode_json
 from datum_compute.server.encoding.request_options import (
     content_type,
-    field_validation,
-    unsupported,
+    parse_field_validation,
+    unsupported_media_type,
 )
 from datum_compute.server.routing import ApiRequest
 from datum_compute.server.verbs.json_patch import apply_json_patch
@@ -56,7 +56,7 @@ def patch(context: ServerContext, request: ApiRequest) -> Awaitable[Response]:
     if media_type == APPLY_PATCH:
         return apply(context, request)
     if media_type not in patch_types(request.kind):
-        raise unsupported(media_type, patch_types(request.kind))
+        raise unsupported_media_type(media_type, patch_types(request.kind))
     if "force" in request.query:
         why = "Forbidden: may not be specified for non-apply patch"
         raise invalid_option("force", "FieldValueForbidden", why)
@@ -68,7 +68,7 @@ def patch(context: ServerContext, request: ApiRequest) -> Awaitable[Response]:
 
     change = UpdateRequest(
         build=propose_object(request, build),
-        validation=field_validation(request.query, request.http.body),
+        validation=parse_field_validation(request.query, request.http.body),
         needs_version=False,
         set_managers=update_managers(context, request),
     )

@@ -21,7 +21,7 @@ from datum_compute.api.planes import PlaneName
 from datum_compute.server.context import ServerContext
 from datum_compute.server.encoding.list_body import ENCODED_BYTES_MAX
 from datum_compute.server.encoding.representation import Representation, select_representation
-from datum_compute.server.encoding.request_options import choice, number
+from datum_compute.server.encoding.request_options import parse_choice, parse_number
 from datum_compute.server.encoding.responses import (
     json_response,
     list_response,
@@ -109,7 +109,7 @@ EXACT, NOT_OLDER = "Exact", "NotOlderThan"
 
 async def get(context: ServerContext, request: ApiRequest) -> Response:
     representation = select_representation(request.kind, request.http, context.clock)
-    check_reached(context.store, request.plane, number(request.query, "resourceVersion") or 0)
+    check_reached(context.store, request.plane, parse_number(request.query, "resourceVersion") or 0)
     record = context.store.get(request.plane, request.key) or context.builtin_definitions.get(
         request.key
     )
@@ -129,7 +129,7 @@ async def list_objects(context: ServerContext, request: ApiRequest) -> Response:
     if "sendInitialEvents" in request.query:
         why = "sendInitialEvents is forbidden for list"
         raise Invalid(why, causes=[Cause.forbidden("sendInitialEvents", why)])
-    limit = number(request.query, "limit") or 0
+    limit = parse_number(request.query, "limit") or 0
     token = request.query.get("continue", "")
     after = read_continue_token(token) if token else None
     snapshot = await _select_snapshot(context, request, after)
@@ -180,8 +180,8 @@ async def _select_snapshot(
         request.kind.storage,
         request.route.namespace or None,
     )
-    version = number(request.query, "resourceVersion")
-    match = choice(request.query, "resourceVersionMatch", (EXACT, NOT_OLDER))
+    version = parse_number(request.query, "resourceVersion")
+    match = parse_choice(request.query, "resourceVersionMatch", (EXACT, NOT_OLDER))
     if after is not None:
         if version or match:
             raise BadRequest("specifying resource version is not allowed when using continue")

@@ -29,7 +29,11 @@ from datum_compute.server.context import ServerContext
 from datum_compute.server.discovery.resources import ServedResource
 from datum_compute.server.encoding.body import decode_body, json_equal
 from datum_compute.server.encoding.representation import select_representation
-from datum_compute.server.encoding.request_options import FieldValidation, dry_run, field_validation
+from datum_compute.server.encoding.request_options import (
+    FieldValidation,
+    parse_dry_run,
+    parse_field_validation,
+)
 from datum_compute.server.encoding.responses import json_response
 from datum_compute.server.routing import ApiRequest
 from datum_compute.server.verbs import commit, definitions, namespaces, scale
@@ -114,7 +118,7 @@ class UpdateRequest(msgspec.Struct, frozen=True):
 
 def update(context: ServerContext, request: ApiRequest) -> Awaitable[Response]:
     body = decode_body(request.http)
-    validation = field_validation(request.query, request.http.body)
+    validation = parse_field_validation(request.query, request.http.body)
     if request.kind.put_creates and context.store.get(request.plane, request.key) is None:
         return _create_by_put(context, request, body, validation)
 
@@ -155,7 +159,7 @@ async def change_object(
     context: ServerContext, request: ApiRequest, change: UpdateRequest
 ) -> Response:
     representation = select_representation(request.kind, request.http, context.clock)
-    is_dry_run = dry_run(request.query)
+    is_dry_run = parse_dry_run(request.query)
 
     async def attempt() -> tuple[bytes, dict[str, str]]:
         record = context.store.get(request.plane, request.key)

@@ -1,8 +1,8 @@
 """Watches: GET of a list with ``watch``.
 
 Without a resourceVersion, or with 0, a watch starts with an ADDED event for each object; with
-``sendInitialEvents`` a bookmark marks their end. A version that the store does not have any more
-gives one ERROR event with code 410, and the client lists again.
+``sendInitialEvents`` a bookmark marks their end. If the watch log no longer contains the version,
+the response is one ERROR event with code 410, and the client lists again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datum_compute.api.errors import Cause, Expired, Invalid, ServiceUnavailable
 from datum_compute.api.http import Response
 from datum_compute.server.context import ServerContext
 from datum_compute.server.encoding.representation import select_representation
-from datum_compute.server.encoding.request_options import choice, flag, number
+from datum_compute.server.encoding.request_options import parse_choice, parse_flag, parse_number
 from datum_compute.server.routing import ApiRequest
 from datum_compute.server.verbs.event_encoder import WatchEventEncoder, error_line
 from datum_compute.server.verbs.read import EXACT, NOT_OLDER, check_reached
@@ -28,8 +28,8 @@ TIMEOUT_MAX_S = 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """``since`` is None for a watch that starts with the present objects. ``marks_end``: a bookmark
-    follows them."""
+    """Where a watch starts. If ``since`` is None, it starts with an ADDED event for each object,
+    and if ``marks_end``, a bookmark follows these events."""
 
     since: int | None
     marks_end: bool
@@ -42,7 +42,7 @@ async def watch(
         raise ServiceUnavailable("the server is shutting down", retry_after_s=1)
     representation = select_representation(request.kind, request.http, context.clock)
     selection = request.parse_selection()
-    requested_s = number(request.query, "timeoutSeconds") or TIMEOUT_S
+    requested_s = parse_number(request.query, "timeoutSeconds") or TIMEOUT_S
     timeout_s = min(requested_s, TIMEOUT_MAX_S, timeout_max_s)
     start = _parse_start(context, request)
     encoder = WatchEventEncoder(
@@ -70,8 +70,8 @@ async def watch(
 
 
 def _parse_start(context: ServerContext, request: ApiRequest) -> _Start:
-    version = number(request.query, "resourceVersion")
-    match = choice(request.query, "resourceVersionMatch", (EXACT, NOT_OLDER))
+    version = parse_number(request.query, "resourceVersion")
+    match = parse_choice(request.query, "resourceVersionMatch", (EXACT, NOT_OLDER))
     has_initial_events = "sendInitialEvents" in request.query
     if match and not has_initial_events:
         raise _forbidden(
@@ -81,9 +81,9 @@ def _parse_start(context: ServerContext, request: ApiRequest) -> _Start:
         raise _forbidden(
             "resourceVersionMatch", "must be NotOlderThan when sendInitialEvents is provided"
         )
-    if has_initial_events and flag(request.query, "sendInitialEvents"):
+    if has_initial_events and parse_flag(request.query, "sendInitialEvents"):
         check_reached(context.store, request.plane, version or 0)
-        return _Start(None, marks_end=flag(request.query, "allowWatchBookmarks"))
+        return _Start(None, marks_end=parse_flag(request.query, "allowWatchBookmarks"))
     if not version:
         return _Start(
             context.store.version(request.plane) if has_initial_events else None, marks_end=False
@@ -111,7 +111,7 @@ def _build_source(
         watch=store.watch(plane, request.kind.storage, since, wake_filter),
         version=lambda: store.version(plane),
         timeout_s=timeout_s,
-        bookmarks=flag(request.query, "allowWatchBookmarks"),
+        bookmarks=parse_flag(request.query, "allowWatchBookmarks"),
     )
 
 

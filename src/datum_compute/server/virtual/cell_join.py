@@ -52,7 +52,7 @@ from datum_compute.server.access.client_certificates import (
     SigningRequest,
     read_signing_request,
 )
-from datum_compute.server.encoding.request_options import dry_run
+from datum_compute.server.encoding.request_options import parse_dry_run
 from datum_compute.server.encoding.responses import conflict, json_response
 from datum_compute.server.routing import ApiRequest
 from datum_compute.server.virtual.reviews import read_review
@@ -88,7 +88,7 @@ class CellJoinHandler:
         assert signing_request is not None
         if is_renewal:
             _check_renewal(request, signing_request)
-            if not dry_run(request.query):
+            if not parse_dry_run(request.query):
                 await self._update_endpoint(spec)
         else:
             await self._join(request, spec, signing_request)
@@ -126,7 +126,7 @@ class CellJoinHandler:
         token = self._check_token(request.user, spec, signing_request)
         self._check_name(spec, signing_request, is_named=token["spec"].get("cell") == spec.cell)
         self._check_city(spec)
-        if dry_run(request.query):
+        if parse_dry_run(request.query):
             return
         await self._claim_token(token, spec, signing_request)
         namespace = {"metadata": {"name": execution_namespace(spec.cell)}}

@@ -18,7 +18,7 @@ from datum_compute.server.access.request_authenticator import RequestAuthenticat
 from datum_compute.server.access.service_accounts import ISSUER, Account, ServiceAccountTokens
 from datum_compute.server.context import ServerContext
 from datum_compute.server.discovery.resources import build_review_resource
-from datum_compute.server.encoding.request_options import dry_run
+from datum_compute.server.encoding.request_options import parse_dry_run
 from datum_compute.server.encoding.responses import conflict, json_response, not_found
 from datum_compute.server.routing import ApiRequest
 from datum_compute.server.virtual.cell_join import CellJoinHandler
@@ -82,7 +82,7 @@ async def create_token(
     account = _find_account(context, request)
     audiences = spec.audiences or [ISSUER]
     status: JsonObject = {"token": "", "expirationTimestamp": None}
-    if not dry_run(request.query):
+    if not parse_dry_run(request.query):
         token, until_s = tokens.issue(
             account, audiences, spec.expiration_seconds, context.new_uid()
         )

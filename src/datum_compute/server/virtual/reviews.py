@@ -25,7 +25,7 @@ from datum_compute.server.access.request_authenticator import RequestAuthenticat
 from datum_compute.server.access.service_accounts import ISSUER
 from datum_compute.server.discovery.resources import ServedResource
 from datum_compute.server.encoding.body import decode_body
-from datum_compute.server.encoding.request_options import dry_run, field_validation
+from datum_compute.server.encoding.request_options import parse_dry_run, parse_field_validation
 from datum_compute.server.encoding.responses import json_response
 from datum_compute.server.routing import ApiRequest
 from datum_compute.server.verbs.prepare import check_type_meta
@@ -41,7 +41,7 @@ class ReviewHandler:
 
     async def handle(self, request: ApiRequest) -> Response:
         obj, headers = read_review(request, request.resource)
-        dry_run(request.query)  # rejects an invalid value; nothing is stored anyway
+        parse_dry_run(request.query)  # rejects an invalid value; nothing is stored anyway
         status = _REVIEWS[request.kind.kind](self, request, obj)
         metadata: JsonObject = {"creationTimestamp": None}
         if request.route.namespace:
@@ -55,7 +55,7 @@ def read_review(request: ApiRequest, resource: ServedResource) -> tuple[JsonObje
     body = check_type_meta(resource.kind, decode_body(request.http))
     report = ValidationReport()
     obj = resource.check_main(body, "", report)
-    validation = field_validation(request.query, request.http.body)
+    validation = parse_field_validation(request.query, request.http.body)
     headers = validation.enforce(resource.kind, tuple(report.unknown))
     if report.errors:
         raise invalid(resource.kind, "", report.errors)
