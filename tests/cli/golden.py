@@ -19,8 +19,15 @@ from datum_compute.api.quota import INSTANCES, MEMORY, WORKLOADS
 from datum_compute.client.client import Client
 from tests.cli.objects import condition
 from tests.cli.runner import CliRunner
-from tests.cli.test_reading import bucket
-from tests.cli.world import NAMESPACE, World, healthy, no_controllers, set_status, write_kubeconfig
+from tests.cli.world import (
+    NAMESPACE,
+    World,
+    bucket,
+    healthy,
+    no_controllers,
+    set_status,
+    write_kubeconfig,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 SINCE = "2027-01-15T07:59:20Z"

@@ -9,6 +9,7 @@ from datum_compute.api.compute.instance import Instance
 from datum_compute.api.compute.workload import Workload
 from datum_compute.api.labels import CITY_CODE, PLACEMENT_NAME, WORKLOAD_UID
 from datum_compute.api.meta.codec import JsonObject, from_json
+from datum_compute.api.networking.location import LocationBinding
 
 UID = "uid-web"
 
@@ -110,3 +111,12 @@ def instance(
         },
         Instance,
     )
+
+
+def binding(city: str) -> LocationBinding:
+    spec = {
+        "locationRef": {"name": city.lower()},
+        "locationClassName": "datum-managed",
+        "topology": {"topology.datum.net/city-code": city},
+    }
+    return from_json({"metadata": {"name": city.lower()}, "spec": spec}, LocationBinding)

@@ -165,3 +165,23 @@ def _parse(command: click.Command, arguments: list[str], parent: click.Context |
         _, inner, rest = command.resolve_command(context, left)
         assert inner is not None
         _parse(inner, rest, context)
+
+
+def deployed(
+    cli: CliRunner, *cities: str, name: str = "web", image: str = "reg.test/x/web:1"
+) -> None:
+    code = cli.run("deploy", name, f"--image={image}", f"--city={','.join(cities)}", "-y")
+    assert code == 0, cli.err
+
+
+def rows(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def deploy_three_revisions(cli: CliRunner) -> None:
+    """Deploy web with two images, then scale it. The value of a variable differs as well."""
+    deploy = ("deploy", "web", "-y")
+    assert cli.run(*deploy, "--image=web:1", "--city=DFW", "--env=KEY=hunter2") == 0
+    assert cli.run(*deploy, "--image=web:2", "--env=KEY=hunter3") == 0
+    assert cli.run("scale", "web", "--min=3") == 0
+    assert cli.run("rollout", "web") == 0

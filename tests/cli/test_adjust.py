@@ -1,4 +1,4 @@
-"""``scale``, ``restart``, ``pause``, ``resume`` and ``rollout status``."""
+"""``rollout pause``, ``resume`` and ``status``; options that all changing commands accept."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from datum_compute.api.kinds import WORKLOAD
-from datum_compute.api.labels import RESTARTED_AT
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import Ref
 from tests.cli.runner import CliRunner
@@ -27,51 +26,6 @@ def spec(world: World) -> JsonObject:
     found: JsonObject = world.do(lambda c: c.get_plain(WORKLOAD, Ref("default", "web")))
     inner: JsonObject = found["spec"]
     return inner
-
-
-def test_scale_changes_every_placement_and_waits(cli: CliRunner, world: World) -> None:
-    assert cli.run("scale", "web", "--min=3") == 0
-    assert spec(world)["placements"][0]["scaleSettings"]["minReplicas"] == 3
-    assert cli.out == "workload/web updated\n"
-    assert "placements[default].scaleSettings.minReplicas: 1 -> 3" in cli.err
-    assert "web is ready: 6 instances in 2 cities" in cli.err
-
-
-def test_scale_down_reports_removed_instances_without_confirmation(
-    cli: CliRunner, world: World
-) -> None:
-    cli.run("scale", "web", "--min=3")
-    cli.is_terminal = True
-    assert cli.run("scale", "web", "--min=1") == 0
-    assert "This removes 2 of 3 instances in each city of default." in cli.err
-
-
-def test_scale_to_the_current_number_writes_nothing(cli: CliRunner, world: World) -> None:
-    assert cli.run("scale", "web", "--min=1") == 0
-    assert world.writes == []
-    assert cli.out == "workload/web unchanged\n"
-
-
-def test_scale_accepts_a_placement(cli: CliRunner, world: World) -> None:
-    assert cli.run("scale", "web", "--min=2", "--placement=europe") == 2
-    assert "Existing placements: default" in cli.err
-    assert world.writes == []
-    assert cli.run("scale", "web", "--min=2", "--placement=default") == 0
-
-
-@pytest.mark.parametrize("minimum", ["0", "-1", "1001", "x"])
-def test_scale_refuses_invalid_numbers(cli: CliRunner, world: World, minimum: str) -> None:
-    assert cli.run("scale", "web", f"--min={minimum}") == 2
-    assert world.writes == []
-
-
-def test_restart_changes_one_annotation(cli: CliRunner, world: World) -> None:
-    before = spec(world)
-    assert cli.run("restart", "web") == 0
-    after = spec(world)
-    assert after["template"].pop("metadata")["annotations"].keys() == {RESTARTED_AT}
-    assert after == before
-    assert len(world.writes) == 1
 
 
 def test_pause_and_resume_change_the_workload(cli: CliRunner, world: World) -> None:

@@ -26,8 +26,16 @@ from datum_compute.client.client import Client
 from tests.cli.commands.test_access import offered
 from tests.cli.objects import condition, workload_spec
 from tests.cli.runner import CliRunner
-from tests.cli.test_reading import bucket, patch_status_of
-from tests.cli.world import NAMESPACE, World, image_missing, no_controllers, report, workloads
+from tests.cli.world import (
+    NAMESPACE,
+    World,
+    bucket,
+    image_missing,
+    no_controllers,
+    patch_status_of,
+    report,
+    workloads,
+)
 
 WEB = Ref(NAMESPACE, "web")
 FIRST = ("deploy", "web", "--image=web:1", "--city=DFW", "-y")

@@ -171,31 +171,6 @@ def test_connection_options_may_stand_before_or_after_the_verb(cli: CliRunner) -
         assert "/gone" in cli.err
 
 
-def test_version(cli: CliRunner) -> None:
-    assert cli.run("version") == 0
-    assert cli.out == f"datum-compute {__version__}\n"
-    assert cli.run("version", "-o", "json") == 0
-    assert json.loads(cli.out) == {"version": __version__}
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_prints_a_script_for_the_executable(cli: CliRunner, shell: str) -> None:
-    assert cli.run("completion", shell) == 0
-    assert "datumctl-compute" in cli.out
-    assert "_DATUMCTL_COMPUTE_COMPLETE" in cli.out
-
-
-def test_the_completion_script_requests_existing_completions() -> None:
-    script = (
-        "import os, sys; from datum_compute.cli import main;"
-        "os.environ.update(_DATUMCTL_COMPUTE_COMPLETE='bash_complete',"
-        " COMP_WORDS='datumctl-compute de', COMP_CWORD='1');"
-        "sys.argv = ['datumctl-compute']; main()"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.stdout.split() == ["plain,deploy", "plain,destroy"]
-
-
 @pytest.mark.parametrize(
     ("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("1h30m", 5400), ("2h5s", 7205)]
 )

@@ -15,9 +15,16 @@ from typing import Any
 import yaml
 
 from datum_compute.api.compute.workload import Workload
+from datum_compute.api.compute.workload_revision import WorkloadRevision
 from datum_compute.api.errors import AlreadyExists
 from datum_compute.api.http import Request, Response
-from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
+from datum_compute.api.kinds import (
+    BUCKET,
+    DEPLOYMENT,
+    INSTANCE,
+    REVISION,
+    WORKLOAD,
+)
 from datum_compute.api.labels import CITY_CODE, PLACEMENT_NAME, WORKLOAD_UID
 from datum_compute.api.meta.codec import JsonObject, decode, encode, from_json
 from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref
@@ -30,12 +37,15 @@ from datum_compute.api.planes import (
     path_prefix,
     project_plane,
 )
+from datum_compute.api.quota import AllowanceBucket, QuotaMetric
 from datum_compute.cli.connect.session import run_loop
 from datum_compute.client.auth.kubeconfig import Connection
 from datum_compute.client.client import Client
 from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.planes.catalogue import ensure_project
+from datum_compute.planning.plan import Create
+from datum_compute.planning.workload.revisions import plan_revisions
 from datum_compute.server.access.authentication import EVERY_PLANE, StaticTokens, User
 from datum_compute.server.api_server import ApiServer
 from datum_compute.server.options import AuthenticationOptions, ServerEnvironment
@@ -307,3 +317,44 @@ async def remove_parts(client: Client, uid: str) -> None:
         listed = await client.list(kind, NAMESPACE, labels={WORKLOAD_UID: uid})
         for found in listed.items:
             await client.delete(kind, Ref(NAMESPACE, found.metadata.name))
+
+
+async def patch_status_of(
+    client: Client, kind: KindInfo[Any], ref: Ref, status: JsonObject
+) -> None:
+    found = await client.get(kind, ref)
+    await client.patch_status(kind, ref, status, version=found.metadata.resource_version)
+
+
+async def bucket(
+    client: Client, metric: QuotaMetric, limit: int, used: int, *, added_up: bool = True
+) -> None:
+    consumer = {"kind": "Project", "name": "default"}
+    made = from_json(
+        {
+            "metadata": {"name": f"bucket-{metric.name}", "namespace": "milo-system"},
+            "spec": {"consumerRef": consumer, "resourceType": metric.resource_type},
+        },
+        AllowanceBucket,
+    )
+    await client.create(BUCKET, made)
+    if not added_up:
+        return
+    status = {"limit": limit, "allocated": used, "available": limit - used, "claimCount": 1}
+    await patch_status_of(client, BUCKET, Ref("milo-system", f"bucket-{metric.name}"), status)
+
+
+async def recorder(client: Client) -> None:
+    """What the revision controller does, at every change."""
+    async for event in client.watch(WORKLOAD, "", namespace=NAMESPACE, timeout_s=600):
+        if event.object is None or event.type not in ("ADDED", "MODIFIED"):
+            continue
+        known = (await client.list(REVISION, NAMESPACE)).items
+        for action in plan_revisions(PLANE, event.object, known).actions:
+            assert isinstance(action, Create)
+            assert isinstance(action.object, WorkloadRevision)
+            await client.create(REVISION, action.object)
+
+
+async def healthy_and_recorded(client: Client) -> None:
+    await asyncio.gather(healthy(client), recorder(client))

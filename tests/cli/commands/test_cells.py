@@ -16,10 +16,9 @@ from datum_compute.api.planes import HUB, PLATFORM
 from datum_compute.cli.local.status import ANSWERS, SILENT, UNKNOWN, _cell_health
 from datum_compute.cli.render.documents import LISTS
 from datum_compute.client.client import Client
-from tests.cli.objects import condition
+from tests.cli.objects import binding, condition
 from tests.cli.runner import CliRunner
-from tests.cli.test_reading import binding, patch_status_of
-from tests.cli.world import PLANE, World, ensure, write_kubeconfig
+from tests.cli.world import PLANE, World, ensure, patch_status_of, write_kubeconfig
 
 PLANES = (PLANE, HUB)
 

@@ -12,10 +12,10 @@ from datum_compute.api.quota import INSTANCES
 from datum_compute.client.client import Client
 from tests.cli.objects import condition
 from tests.cli.runner import CliRunner
-from tests.cli.test_reading import bucket
 from tests.cli.world import (
     NAMESPACE,
     World,
+    bucket,
     image_missing,
     no_controllers,
     set_status,

@@ -1,4 +1,4 @@
-"""explain: which crash reports belong to the cause."""
+"""``explain``: the cause, who must act, and the crash reports that belong to it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import json
 import pytest
 
 from datum_compute.api.http import Request, Response
-from datum_compute.api.kinds import DEPLOYMENT
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
 from datum_compute.api.meta.codec import JsonObject, encode, to_json
 from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.client.client import Client
 from datum_compute.drivers.queries import CrashReport, CrashReportList
 from datum_compute.planning.workload.templates import template_hash
-from tests.cli.runner import NOW, CliRunner
-from tests.cli.world import NAMESPACE, World, report, workloads
+from tests.cli.runner import NOW, CliRunner, deployed
+from tests.cli.world import NAMESPACE, World, healthy, image_missing, report, workloads
 
 
 async def starting(client: Client) -> None:
@@ -86,3 +86,34 @@ def test_a_crash_of_the_current_template_is_shown_in_full(cli: CliRunner, world:
     assert [end["message"] for end in found["earlierCrashes"]] == ["out of memory"]
     assert cli.run("explain", "web") == 0
     assert "\nEnded 30s ago: exited with code 3\n" in cli.out
+
+
+def test_explain_names_cause_owner_and_next_command(cli: CliRunner, world: World) -> None:
+    world.player = image_missing
+    cli.run("deploy", "web", "--image=web:9", "--city=DFW", "-y", "--timeout=1s")
+    assert cli.run("explain", "web") == 0
+    first, *_ = cli.out.splitlines()
+    assert first.startswith("Workload web: Available is False (ImageUnavailable")
+    assert "Action:      required from you" in cli.out
+    assert "Next:        datumctl compute deploy web --image=" in cli.out
+    assert cli.run("explain", "web", "-o", "json") == 0
+    cause = json.loads(cli.out)["cause"]
+    assert (cause["reason"], cause["move"]) == ("ImageUnavailable", "you")
+
+
+def test_explain_of_a_healthy_workload_needs_no_action(cli: CliRunner, world: World) -> None:
+    world.player = healthy
+    deployed(cli, "DFW")
+    assert cli.run("explain", "web") == 0
+    assert "Healthy. No action needed." in cli.out
+
+
+def test_explain_accepts_an_instance(cli: CliRunner, world: World) -> None:
+    world.player = healthy
+    deployed(cli, "DFW")
+    listed = world.do(lambda client: client.list(INSTANCE, "default"))
+    name = listed.items[0].metadata.name
+    assert cli.run("explain", name) == 0
+    assert cli.out.startswith(f"Instance {name}: Ready is True")
+    assert cli.run("explain", "wbe") == 3
+    assert "Did you mean 'web'?" in cli.err

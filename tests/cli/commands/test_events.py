@@ -1,0 +1,52 @@
+"""``events``: order and filters."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from datum_compute.api.events import Event
+from datum_compute.api.kinds import EVENT, WORKLOAD
+from datum_compute.api.meta.codec import from_json
+from datum_compute.api.meta.objects import Ref
+from datum_compute.client.client import Client
+from tests.cli.runner import CliRunner, deployed, rows
+from tests.cli.world import World
+
+pytestmark = pytest.mark.usefixtures("local_platform")
+
+
+def event(name: str, uid: str, at: str, type_: str = "Normal") -> Event:
+    return from_json(
+        {
+            "metadata": {"name": name, "namespace": "default"},
+            "involvedObject": {"kind": "Workload", "name": "web", "uid": uid},
+            "reason": "Because",
+            "message": f"it is {name}",
+            "type": type_,
+            "lastTimestamp": at,
+        },
+        Event,
+    )
+
+
+def test_events_of_a_workload_are_sorted_and_filtered(cli: CliRunner, world: World) -> None:
+    deployed(cli, "DFW")
+
+    async def three(client: Client) -> None:
+        uid = (await client.get(WORKLOAD, Ref("default", "web"))).metadata.uid
+        await client.create(EVENT, event("late", uid, "2027-01-15T07:59:50Z", "Warning"))
+        await client.create(EVENT, event("early", uid, "2027-01-15T07:58:00Z"))
+        await client.create(EVENT, event("foreign", "other", "2027-01-15T07:59:00Z"))
+
+    world.do(three)
+    assert cli.run("events", "web") == 0
+    assert [(line[0], line[-1]) for line in rows(cli.out)[1:]] == [
+        ("2m", "early"),
+        ("10s", "late"),
+    ]
+    assert cli.run("events", "web", "--warnings", "-o", "json") == 0
+    assert [item["message"] for item in json.loads(cli.out)["items"]] == ["it is late"]
+    assert cli.run("events", "-o", "name") == 0
+    assert "event/foreign" in cli.out

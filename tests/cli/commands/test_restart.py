@@ -1,0 +1,56 @@
+"""``restart`` of all cities and of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from datum_compute.api.kinds import WORKLOAD
+from datum_compute.api.labels import RESTARTED_AT
+from datum_compute.api.meta.objects import Ref
+from tests.cli.runner import CliRunner
+from tests.cli.world import NAMESPACE, World
+
+WEB = Ref(NAMESPACE, "web")
+
+
+FIRST = ("deploy", "web", "--image=web:1", "--city=DFW,ORD", "--port=80", "-y")
+
+
+pytestmark = pytest.mark.usefixtures("local_platform")
+
+
+def stored(world: World) -> dict[str, Any]:
+    found: dict[str, Any] = world.do(lambda client: client.get_plain(WORKLOAD, WEB))
+    return found
+
+
+def test_a_restart_of_one_city_is_an_annotation_of_the_workload(
+    cli: CliRunner, world: World
+) -> None:
+    cli.run(*FIRST)
+    assert cli.run("restart", "web", "--city=dfw") == 0
+    (kept,) = stored(world)["spec"]["restarts"]
+    assert kept["cityCode"] == "DFW"
+    assert "restarts[DFW]: added" in cli.err
+    assert "metadata" not in stored(world)["spec"]["template"]
+    assert cli.run("restart", "web", "--city=ORD") == 0
+    assert [r["cityCode"] for r in stored(world)["spec"]["restarts"]] == ["DFW", "ORD"]
+    assert cli.run("deploy", "web", "--city=ORD", "-y") == 0
+    assert cli.run("restart", "web", "--city=ORD") == 0
+    assert cli.run("restart", "web", "--city=DFW") == 2
+    assert "It runs in: ORD" in cli.err
+    assert cli.run("restart", "web") == 0
+    assert RESTARTED_AT in stored(world)["spec"]["template"]["metadata"]["annotations"]
+
+
+def test_restart_changes_one_annotation(cli: CliRunner, world: World) -> None:
+    cli.run(*FIRST)
+    before = stored(world)["spec"]
+    world.writes.clear()
+    assert cli.run("restart", "web") == 0
+    after = stored(world)["spec"]
+    assert after["template"].pop("metadata")["annotations"].keys() == {RESTARTED_AT}
+    assert after == before
+    assert len(world.writes) == 1
