@@ -139,7 +139,7 @@ async def _measure_many(engine: TestEngine, state: Path) -> list[Measurement]:
         for machine_id in ids:
             await cell.driver.start(machine_id, cell.spec())
         for machine_id in ids:
-            await cell.reached(lambda s: s.phase == "Running", machine_id, _TIMEOUT_S)
+            await cell.wait_for_state(lambda s: s.phase == "Running", machine_id, _TIMEOUT_S)
         return [
             Measurement(f"{MACHINES} containers run", time.perf_counter() - wall, "s"),
             Measurement("of which processor of the driver", time.process_time() - busy, "s"),

@@ -17,7 +17,7 @@ from datum_compute.store.journal import MemoryJournal, ObjectKey
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.store.store import Encode, Store
 from datum_compute.store.watch_log import Watch
-from testkit.conformance.plane import ENOUGH_S, PLANE, THINGS, body, running, thing
+from testkit.conformance.plane import ENOUGH_S, PLANE, THINGS, body, object_key, open_store
 
 BODY_BYTES = 3000
 LISTED = 10_000
@@ -39,7 +39,7 @@ def measure() -> list[Measurement]:
 
 
 async def measure_store(folder: Path) -> list[Measurement]:
-    async with running(SqliteJournal(folder / "store.db")) as store:
+    async with open_store(SqliteJournal(folder / "store.db")) as store:
         one = await puts(store, writers=1)
         many = await puts(store, writers=WRITERS)
         await fill(store)
@@ -110,11 +110,11 @@ def stored_alone(folder: Path, body: bytes, *, writers: int) -> tuple[float, flo
     the part of a create without parsing, checks and response."""
 
     async def measure() -> tuple[float, float]:
-        async with running(SqliteJournal(folder / "alone.db")) as store:
+        async with open_store(SqliteJournal(folder / "alone.db")) as store:
             numbers = count()
 
             async def step(_worker: int) -> None:
-                key = thing(f"thing-{next(numbers)}")
+                key = object_key(f"thing-{next(numbers)}")
                 await store.put(PLANE, key, 0, lambda _version: body)
 
             before_s = time.process_time()
@@ -141,7 +141,7 @@ async def puts(store: Store, *, writers: int) -> float:
 
     async def step(worker: int) -> None:
         name = names[worker]
-        record = await store.put(PLANE, thing(name), versions[worker], encoder(name))
+        record = await store.put(PLANE, object_key(name), versions[worker], encoder(name))
         versions[worker] = record.version
 
     return await rate_async(step, workers=writers)
@@ -186,7 +186,7 @@ def measure_watch_log() -> list[Measurement]:
 
 async def deliveries(readers: int) -> float:
     """Return events delivered per second to all readers, while one writer writes without pause."""
-    async with running(MemoryJournal()) as store:
+    async with open_store(MemoryJournal()) as store:
         watches = [store.watch(PLANE, THINGS, 0) for _ in range(readers)]
         start = time.perf_counter()
         await asyncio.gather(write(store), *(read(watch) for watch in watches))
@@ -196,7 +196,7 @@ async def deliveries(readers: int) -> float:
 async def write(store: Store) -> None:
     version = 0
     for _ in range(EVENTS):
-        version = (await store.put(PLANE, thing("thing"), version, body("thing"))).version
+        version = (await store.put(PLANE, object_key("thing"), version, body("thing"))).version
 
 
 async def read(watch: Watch) -> None:

@@ -94,7 +94,7 @@ async def _measure_modes(engine: TestEngine, state: Path) -> tuple[WakeTimes, Wa
         interface = an_interface(address, "10.233.77.1", 24)
         spec = cell.spec(termination_grace_period_seconds=0, interfaces=[interface])
         await cell.driver.start(ID, spec)
-        await cell.running()
+        await cell.wait_until_running()
         limits = {"HostConfig": {"Ulimits": _ULIMITS}}
         body = {"Image": engine.image("web:1"), **limits}
         await bare.request("POST", "/containers/create", {"name": "bare"}, body)
@@ -119,7 +119,7 @@ async def _measure_wakes(cell: Cell, bare: Engine, address: str, mode: SleepMode
         await bare.request("POST", "/containers/bare/start")
     try:
         for _ in range(ROUNDS):
-            await cell.reached(lambda state: state.phase == "Sleeping")
+            await cell.wait_for_state(lambda state: state.phase == "Sleeping")
             await bare.request(
                 "POST", f"/containers/bare/{mode}", {"t": 0} if mode == "stop" else None
             )

@@ -57,7 +57,7 @@ async def check_a_machine_reports_the_fingerprint_of_its_spec(
     assert state.spec_fingerprint == machine_fingerprint(SPEC)
 
 
-async def check_a_machine_goes_and_stays_gone(driver: Driver, settle: Settle) -> None:
+async def check_a_removed_machine_stays_absent(driver: Driver, settle: Settle) -> None:
     """A removed machine is reported as absent, and a second removal succeeds."""
     await driver.start("ns/web-0/1", SPEC)
     await settle()
@@ -79,48 +79,48 @@ async def check_machines_do_not_share_addresses(driver: Driver, settle: Settle) 
 
 async def check_changes_are_announced(driver: Driver, settle: Settle) -> None:
     """``changes`` yields the id of a machine that started and stopped."""
-    news = driver.changes()
+    changes = driver.changes()
     await driver.start("ns/web-0/1", SPEC)
     await settle()
     await driver.remove("ns/web-0/1")
     await settle()
-    assert await anext(aiter(news)) == "ns/web-0/1"
+    assert await anext(aiter(changes)) == "ns/web-0/1"
 
 
 async def check_a_machine_sleeps_until_it_is_woken(driver: Driver, settle: Settle) -> None:
     """Neither a start nor a second sleep wakes a machine; a wake keeps its restart count."""
-    async for machine_id, mode, restarts in _asleep(driver, settle):
+    async for machine_id, mode, restarts in _sleeping_machines(driver, settle):
         assert await _phase(driver, machine_id) == "Sleeping"
         await driver.sleep(machine_id, mode)
         await driver.start(machine_id, SPEC)
         await settle()
-        assert await _phase(driver, machine_id) == "Sleeping", "something else has woken it"
+        assert await _phase(driver, machine_id) == "Sleeping", "a start or a sleep has woken it"
         assert await driver.wake(machine_id) >= 0
         await settle()
         after = await driver.observe(machine_id)
         assert isinstance(after, MachineState)
         assert (after.phase, after.reason, after.restarts) == ("Running", "", restarts)
-        assert await driver.wake(machine_id) == 0, "it was awake"
+        assert await driver.wake(machine_id) == 0, "the machine was awake already"
 
 
-async def check_many_wake_a_machine_once(driver: Driver, settle: Settle) -> None:
+async def check_concurrent_wakes_wake_a_machine_once(driver: Driver, settle: Settle) -> None:
     """At most one call wakes the machine; the others find it awake or wait until it is."""
-    async for machine_id, _, _ in _asleep(driver, settle):
+    async for machine_id, _, _ in _sleeping_machines(driver, settle):
         await asyncio.gather(*(driver.wake(machine_id) for _ in range(5)))
         await settle()
         assert await _phase(driver, machine_id) == "Running"
 
 
-async def check_a_wake_is_not_lost_on_the_way_to_sleep(driver: Driver, settle: Settle) -> None:
-    async for machine_id, mode, _ in _asleep(driver, settle):
+async def check_a_wake_is_not_lost_while_falling_asleep(driver: Driver, settle: Settle) -> None:
+    async for machine_id, mode, _ in _sleeping_machines(driver, settle):
         await asyncio.gather(driver.wake(machine_id), driver.sleep(machine_id, mode))
         await driver.wake(machine_id)
         await settle()
         assert await _phase(driver, machine_id) == "Running"
 
 
-async def check_a_sleeper_goes_like_any_other(driver: Driver, settle: Settle) -> None:
-    async for machine_id, _, _ in _asleep(driver, settle):
+async def check_a_sleeping_machine_can_be_removed(driver: Driver, settle: Settle) -> None:
+    async for machine_id, _, _ in _sleeping_machines(driver, settle):
         await driver.remove(machine_id)
         await settle()
         assert await driver.observe(machine_id) is None
@@ -135,7 +135,9 @@ async def check_a_missing_machine_cannot_be_woken(driver: Driver, settle: Settle
     raise AssertionError("a missing machine was woken")
 
 
-async def _asleep(driver: Driver, settle: Settle) -> AsyncIterator[tuple[str, SleepMode, int]]:
+async def _sleeping_machines(
+    driver: Driver, settle: Settle
+) -> AsyncIterator[tuple[str, SleepMode, int]]:
     """Yield one sleeping machine for each sleep mode, with its restart count before it slept."""
     for mode in MODES:
         machine_id = f"ns/web-{mode}/1"
@@ -184,16 +186,16 @@ async def check_an_adopted_machine_can_be_removed_at_once(
 LIFE = (
     check_a_machine_starts_once,
     check_a_machine_reports_the_fingerprint_of_its_spec,
-    check_a_machine_goes_and_stays_gone,
+    check_a_removed_machine_stays_absent,
     check_machines_do_not_share_addresses,
     check_changes_are_announced,
 )
 # Additional checks for drivers that can put machines to sleep.
 SLEEP = (
     check_a_machine_sleeps_until_it_is_woken,
-    check_many_wake_a_machine_once,
-    check_a_wake_is_not_lost_on_the_way_to_sleep,
-    check_a_sleeper_goes_like_any_other,
+    check_concurrent_wakes_wake_a_machine_once,
+    check_a_wake_is_not_lost_while_falling_asleep,
+    check_a_sleeping_machine_can_be_removed,
     check_a_missing_machine_cannot_be_woken,
 )
 CHECKS = LIFE + SLEEP

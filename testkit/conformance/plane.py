@@ -29,7 +29,7 @@ ENOUGH_S = 30.0  # maximum wait for events; a correct store takes far less
 
 
 @asynccontextmanager
-async def running(journal: Journal, *, watch_window: int = 5000) -> AsyncIterator[Store]:
+async def open_store(journal: Journal, *, watch_window: int = 5000) -> AsyncIterator[Store]:
     """Open a store over the journal and create the plane of the checks; close both at the end."""
     store = Store(journal, watch_window=watch_window)
     await store.load()
@@ -43,7 +43,7 @@ async def running(journal: Journal, *, watch_window: int = 5000) -> AsyncIterato
         await journal.close()
 
 
-def thing(name: str, namespace: str = "default") -> ObjectKey:
+def object_key(name: str, namespace: str = "default") -> ObjectKey:
     return ObjectKey(THINGS, namespace, name)
 
 
@@ -58,11 +58,11 @@ def body(name: str, content: object = None) -> Encode:
 
 
 async def put(store: Store, name: str, expected: int = 0, content: object = None) -> Record:
-    return await store.put(PLANE, thing(name), expected, body(name, content))
+    return await store.put(PLANE, object_key(name), expected, body(name, content))
 
 
 async def delete(store: Store, name: str, expected: int) -> Record:
-    return await store.delete(PLANE, thing(name), expected, body(name))
+    return await store.delete(PLANE, object_key(name), expected, body(name))
 
 
 async def refusal(call: Awaitable[object]) -> type[ApiError] | None:
@@ -100,24 +100,24 @@ def watch_refusal(store: Store, since: int) -> type[ApiError] | None:
 
 async def check_planes_are_apart(disk: Disk) -> None:
     """Objects, versions and watches of one plane are independent of those of another."""
-    async with running(disk()) as store:
+    async with open_store(disk()) as store:
         await store.create_plane("cell/a")
         mine = await put(store, "thing", content="mine")
         await put(store, "second")
-        theirs = await store.put("cell/a", thing("thing"), 0, body("thing", "theirs"))
-        assert store.get(PLANE, thing("thing")) == mine
-        assert store.get("cell/a", thing("thing")) == theirs
+        theirs = await store.put("cell/a", object_key("thing"), 0, body("thing", "theirs"))
+        assert store.get(PLANE, object_key("thing")) == mine
+        assert store.get("cell/a", object_key("thing")) == theirs
         assert (store.version(PLANE), store.version("cell/a")) == (2, 1)
         assert len(await read(store.watch("cell/a", THINGS, 0), 1)) == 1
-        assert await refusal(store.put("cell/b", thing("thing"), 0, body("thing"))) is NotFound
-    async with running(disk()) as store:
+        assert await refusal(store.put("cell/b", object_key("thing"), 0, body("thing"))) is NotFound
+    async with open_store(disk()) as store:
         assert store.planes() == ["cell/a", PLANE]
         assert list(contents(store, "cell/a")) == ["thing"]
 
 
 async def check_making_a_plane_twice_changes_nothing(disk: Disk) -> None:
     """Creating a plane that exists is a no-op."""
-    async with running(disk()) as store:
+    async with open_store(disk()) as store:
         await put(store, "thing")
         await asyncio.gather(*(store.create_plane(PLANE) for _ in range(3)))
         await asyncio.gather(*(store.create_plane("cell/a") for _ in range(3)))
@@ -127,9 +127,9 @@ async def check_making_a_plane_twice_changes_nothing(disk: Disk) -> None:
 
 async def check_a_deleted_plane_leaves_nothing(disk: Disk) -> None:
     """Deleting a plane deletes its objects and ends its watches, also after a restart."""
-    async with running(disk()) as store:
+    async with open_store(disk()) as store:
         await store.create_plane("cell/a")
-        await store.put("cell/a", thing("thing"), 0, body("thing"))
+        await store.put("cell/a", object_key("thing"), 0, body("thing"))
         await put(store, "kept")
         watch = store.watch("cell/a", THINGS, 1)
         reader = asyncio.create_task(watch.next_events(ENOUGH_S))
@@ -138,9 +138,9 @@ async def check_a_deleted_plane_leaves_nothing(disk: Disk) -> None:
         assert await reader == []
         assert watch.closed
         assert store.planes() == [PLANE]
-        assert await refusal(store.put("cell/a", thing("x"), 0, body("x"))) is NotFound
+        assert await refusal(store.put("cell/a", object_key("x"), 0, body("x"))) is NotFound
         await store.delete_plane("cell/a")
-    async with running(disk()) as store:
+    async with open_store(disk()) as store:
         assert store.planes() == [PLANE]
         assert list(contents(store)) == ["kept"]
 
@@ -148,7 +148,7 @@ async def check_a_deleted_plane_leaves_nothing(disk: Disk) -> None:
 async def check_a_recreated_plane_continues_its_versions(disk: Disk) -> None:
     """A plane that is deleted and created again is empty, and continues its versions. Otherwise a
     client could resume an old watch and miss the deletion."""
-    async with running(disk()) as store:
+    async with open_store(disk()) as store:
         last = (await put(store, "thing")).version
         await store.delete_plane(PLANE)
         await store.create_plane(PLANE)
@@ -157,7 +157,7 @@ async def check_a_recreated_plane_continues_its_versions(disk: Disk) -> None:
         again = (await put(store, "thing")).version
         assert again > last
         await store.delete_plane(PLANE)
-    async with running(disk()) as store:
+    async with open_store(disk()) as store:
         assert contents(store) == {}
         assert (await put(store, "thing")).version > again
 
@@ -166,13 +166,13 @@ async def check_a_closing_plane_takes_no_writes(disk: Disk) -> None:
     """While the deletion of a plane is being committed, the plane refuses writes and serves reads.
     Further calls to delete or create it wait for that commit."""
     journal = FaultyJournal(disk())
-    async with running(journal) as store:
+    async with open_store(journal) as store:
         first = await put(store, "thing")
         journal.hold()
         deleting = asyncio.create_task(store.delete_plane(PLANE))
         await journal.arrived.wait()
         assert await refusal(put(store, "new")) is NotFound
-        assert store.get(PLANE, thing("thing")) == first, "reads go on until it is gone"
+        assert store.get(PLANE, object_key("thing")) == first, "reads go on until it is gone"
         again = asyncio.create_task(store.delete_plane(PLANE))
         creating = asyncio.create_task(store.create_plane(PLANE))
         await asyncio.sleep(0)
@@ -189,7 +189,7 @@ async def check_a_deletion_completes_after_its_caller_is_canceled(disk: Disk) ->
     journal = FaultyJournal(disk())
     violations: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: violations.append(context))
-    async with running(journal) as store:
+    async with open_store(journal) as store:
         for failing in (True, False):
             journal.hold()
             if failing:
@@ -214,7 +214,7 @@ async def check_a_deletion_completes_after_its_caller_is_canceled(disk: Disk) ->
 async def check_a_plane_survives_its_refused_deletion(disk: Disk) -> None:
     """A plane whose deletion the journal refused keeps its objects and accepts writes."""
     journal = FaultyJournal(disk())
-    async with running(journal) as store:
+    async with open_store(journal) as store:
         await put(store, "thing")
         journal.fail_next()
         outcomes = await asyncio.gather(

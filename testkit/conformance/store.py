@@ -31,11 +31,11 @@ from testkit.conformance.plane import (
     body,
     contents,
     delete,
+    object_key,
+    open_store,
     put,
     read,
     refusal,
-    running,
-    thing,
     watch_refusal,
 )
 from testkit.fakes.journal import FaultyJournal
@@ -45,15 +45,15 @@ from testkit.fakes.journal import FaultyJournal
 
 async def check_acknowledged_writes_survive_reopening(disk: Disk) -> None:
     """Objects and deletions that were acknowledged are the same after a restart."""
-    async with running(disk()) as store:
+    async with open_store(disk()) as store:
         first = await put(store, "kept", content="one")
         await put(store, "kept", first.version, content="two")
         gone = await put(store, "gone")
         await delete(store, "gone", gone.version)
         before = contents(store)
-    async with running(disk()) as store:
+    async with open_store(disk()) as store:
         assert contents(store) == before
-        record = store.get(PLANE, thing("kept"))
+        record = store.get(PLANE, object_key("kept"))
         assert record is not None
         assert record.uid == "uid-kept"
         assert decode(record.body)["content"] == "two"
@@ -63,7 +63,7 @@ async def check_versions_rise_and_never_go_back(disk: Disk) -> None:
     """Versions of a plane increase with every write and deletion, also across restarts."""
     seen = [0]
     for _ in range(3):
-        async with running(disk()) as store:
+        async with open_store(disk()) as store:
             assert store.version(PLANE) == seen[-1]
             created = await put(store, "thing")
             changed = await put(store, "thing", created.version)
@@ -76,7 +76,7 @@ async def check_versions_rise_and_never_go_back(disk: Disk) -> None:
 async def check_a_body_carries_the_version_it_is_stored_under(disk: Disk) -> None:
     """The ``resourceVersion`` in a body equals the version of its record, also for concurrent
     writes."""
-    async with running(disk()) as store:
+    async with open_store(disk()) as store:
         records = await asyncio.gather(*(put(store, f"thing-{i}") for i in range(20)))
         for record in records:
             assert decode(record.body)["metadata"]["resourceVersion"] == str(record.version)
@@ -90,7 +90,7 @@ async def check_a_body_carries_the_version_it_is_stored_under(disk: Disk) -> Non
 async def check_writes_need_the_present_version(disk: Disk) -> None:
     """A write or deletion needs the current version. Otherwise it is refused: AlreadyExists for a
     create, Conflict for another version, NotFound if the object does not exist."""
-    async with running(disk()) as store:
+    async with open_store(disk()) as store:
         first = await put(store, "thing")
         second = await put(store, "thing", first.version)
         assert await refusal(put(store, "thing")) is AlreadyExists
@@ -98,7 +98,7 @@ async def check_writes_need_the_present_version(disk: Disk) -> None:
         assert await refusal(delete(store, "thing", first.version)) is Conflict
         assert await refusal(put(store, "other", 7)) is NotFound
         assert await refusal(delete(store, "other", 7)) is NotFound
-        assert store.get(PLANE, thing("thing")) == second
+        assert store.get(PLANE, object_key("thing")) == second
         await delete(store, "thing", second.version)
         assert await refusal(put(store, "thing", second.version)) is NotFound
         assert await refusal(put(store, "thing")) is None
@@ -108,7 +108,7 @@ async def check_one_write_per_object_is_under_way(disk: Disk) -> None:
     """While a write to an object is being committed, other writes to it are refused with Conflict.
     Writes to other objects are accepted."""
     journal = FaultyJournal(disk())
-    async with running(journal) as store:
+    async with open_store(journal) as store:
         first = await put(store, "thing")
         journal.hold()
         writing = asyncio.create_task(put(store, "thing", first.version))
@@ -124,7 +124,7 @@ async def check_one_write_per_object_is_under_way(disk: Disk) -> None:
 
 async def check_exactly_one_of_many_racing_writers_wins(disk: Disk) -> None:
     """Of concurrent writes with the same expected version one succeeds; the others get Conflict."""
-    async with running(disk()) as store:
+    async with open_store(disk()) as store:
         first = await put(store, "thing")
         calls = [refusal(put(store, "thing", first.version, content=i)) for i in range(20)]
         outcomes = await asyncio.gather(*calls)
@@ -138,9 +138,9 @@ async def check_a_failing_encoder_leaves_no_trace(disk: Disk) -> None:
     def broken(version: int) -> bytes:
         raise RuntimeError("no body")
 
-    async with running(disk()) as store:
+    async with open_store(disk()) as store:
         try:
-            await store.put(PLANE, thing("thing"), 0, broken)
+            await store.put(PLANE, object_key("thing"), 0, broken)
         except RuntimeError:
             pass
         else:
@@ -155,19 +155,19 @@ async def check_a_failing_encoder_leaves_no_trace(disk: Disk) -> None:
 async def check_a_write_is_invisible_before_its_commit(disk: Disk) -> None:
     """Reads, snapshots and watches return a write only after it is committed."""
     journal = FaultyJournal(disk())
-    async with running(journal) as store:
+    async with open_store(journal) as store:
         first = await put(store, "thing")
         watch = store.watch(PLANE, THINGS, first.version)
         journal.hold()
         writing = asyncio.create_task(put(store, "thing", first.version))
         await journal.arrived.wait()
-        assert store.get(PLANE, thing("thing")) == first
+        assert store.get(PLANE, object_key("thing")) == first
         assert store.snapshot(PLANE, THINGS).version == first.version
         assert await watch.next_events(0) == []
         assert not writing.done()
         journal.release()
         second = await writing
-        assert store.get(PLANE, thing("thing")) == second
+        assert store.get(PLANE, object_key("thing")) == second
         (event,) = await read(watch, 1)
         assert (event.record, event.previous, event.deleted) == (second, first, False)
 
@@ -175,7 +175,7 @@ async def check_a_write_is_invisible_before_its_commit(disk: Disk) -> None:
 async def check_concurrent_writes_share_commits(disk: Disk) -> None:
     """Writes that arrive during a commit are committed together in the next batch."""
     journal = FaultyJournal(disk())
-    async with running(journal) as store:
+    async with open_store(journal) as store:
         journal.batch_sizes.clear()
         journal.hold()
         first = asyncio.create_task(put(store, "first"))
@@ -191,7 +191,7 @@ async def check_a_refused_batch_changes_nothing(disk: Disk) -> None:
     """If the journal refuses a batch, every caller in it gets ServiceUnavailable and nothing
     changes. The same writes succeed afterwards."""
     journal = FaultyJournal(disk())
-    async with running(journal) as store:
+    async with open_store(journal) as store:
         kept = await put(store, "kept")
         before = contents(store)
         watch = store.watch(PLANE, THINGS, kept.version)
@@ -206,14 +206,14 @@ async def check_a_refused_batch_changes_nothing(disk: Disk) -> None:
         assert await refusal(put(store, "new")) is None
         after = contents(store)
         assert [event.record.key.name for event in await read(watch, 2)] == ["kept", "new"]
-    async with running(disk()) as store:
+    async with open_store(disk()) as store:
         assert contents(store) == after
 
 
 async def check_a_caller_who_gives_up_undoes_nothing(disk: Disk) -> None:
     """A write is committed although its caller was canceled, and watches deliver it."""
     journal = FaultyJournal(disk())
-    async with running(journal) as store:
+    async with open_store(journal) as store:
         watch = store.watch(PLANE, THINGS, 0)
         journal.hold()
         writing = asyncio.create_task(put(store, "thing"))
@@ -224,14 +224,14 @@ async def check_a_caller_who_gives_up_undoes_nothing(disk: Disk) -> None:
         assert await refusal(put(store, "thing")) is Conflict, "the write is still under way"
         journal.release()
         (event,) = await read(watch, 1)
-        assert store.get(PLANE, thing("thing")) == event.record
+        assert store.get(PLANE, object_key("thing")) == event.record
         assert await refusal(put(store, "thing", event.version)) is None
 
 
 async def check_a_refused_write_of_a_canceled_caller_locks_nothing(disk: Disk) -> None:
     """If the caller was canceled and the journal refuses the write, the object is not locked."""
     journal = FaultyJournal(disk())
-    async with running(journal) as store:
+    async with open_store(journal) as store:
         journal.hold()
         journal.fail_next()
         writing = asyncio.create_task(put(store, "thing"))
@@ -249,7 +249,7 @@ async def check_a_refused_write_of_a_canceled_caller_locks_nothing(disk: Disk) -
 async def check_a_watch_is_ordered_gap_free_and_resumable(disk: Disk) -> None:
     """A watch delivers every write and deletion of its resource in the order of versions. A watch
     from any of these versions delivers exactly the later events."""
-    async with running(disk()) as store:
+    async with open_store(disk()) as store:
         watch = store.watch(PLANE, THINGS, 0)
         await asyncio.gather(*(put(store, f"thing-{i}") for i in range(10)))
         for name, (version, _) in contents(store).items():
@@ -267,7 +267,7 @@ async def check_a_watch_is_ordered_gap_free_and_resumable(disk: Disk) -> None:
 
 async def check_the_event_of_a_deletion_has_the_last_state(disk: Disk) -> None:
     """The event of a deletion contains the last state with the version of the deletion."""
-    async with running(disk()) as store:
+    async with open_store(disk()) as store:
         created = await put(store, "thing", content="last")
         watch = store.watch(PLANE, THINGS, created.version)
         removed = await store.delete(PLANE, created.key, created.version, body("thing", "last"))
@@ -281,7 +281,7 @@ async def check_the_event_of_a_deletion_has_the_last_state(disk: Disk) -> None:
 
 async def check_history_that_is_gone_is_expired(disk: Disk) -> None:
     """A watch is Expired if it starts or falls behind the retained history, or before a restart."""
-    async with running(disk(), watch_window=4) as store:
+    async with open_store(disk(), watch_window=4) as store:
         slow = store.watch(PLANE, THINGS, 0)
         version = 0
         for _ in range(20):
@@ -293,14 +293,14 @@ async def check_history_that_is_gone_is_expired(disk: Disk) -> None:
             if watch_refusal(store, since) is None:
                 recent = await store.watch(PLANE, THINGS, since).next_events(0)
                 assert [event.version for event in recent] == list(range(since + 1, version + 1))
-    async with running(disk(), watch_window=4) as store:
+    async with open_store(disk(), watch_window=4) as store:
         assert watch_refusal(store, version - 1) is Expired, "history does not survive a restart"
         assert await store.watch(PLANE, THINGS, version).next_events(0) == []
 
 
 async def check_a_version_from_the_future_is_expired(disk: Disk) -> None:
     """A watch from a version that the plane has not reached is Expired."""
-    async with running(disk()) as store:
+    async with open_store(disk()) as store:
         newest = (await put(store, "thing")).version
         assert watch_refusal(store, newest) is None
         assert watch_refusal(store, newest + 1) is Expired
@@ -308,7 +308,7 @@ async def check_a_version_from_the_future_is_expired(disk: Disk) -> None:
 
 async def check_a_waiting_watch_wakes(disk: Disk) -> None:
     """A write wakes every waiting reader. A canceled reader loses no event."""
-    async with running(disk()) as store:
+    async with open_store(disk()) as store:
         watches = [store.watch(PLANE, THINGS, 0) for _ in range(5)]
         readers = [asyncio.create_task(watch.next_events(ENOUGH_S)) for watch in watches]
         await asyncio.sleep(0)
@@ -324,15 +324,15 @@ async def check_a_waiting_watch_wakes(disk: Disk) -> None:
 
 async def check_a_snapshot_is_sorted_and_whole(disk: Disk) -> None:
     """A snapshot contains all objects of the resource, sorted by key, with the plane's version."""
-    async with running(disk()) as store:
-        keys = [thing(name, space) for space in ("b", "a") for name in ("y", "x")]
+    async with open_store(disk()) as store:
+        keys = [object_key(name, space) for space in ("b", "a") for name in ("y", "x")]
         for key in keys:
             await store.put(PLANE, key, 0, body(key.name))
         everything = store.snapshot(PLANE, THINGS)
         assert [record.key for record in everything.records] == sorted(keys)
         assert everything.version == store.version(PLANE)
         only = store.snapshot(PLANE, THINGS, "a").records
-        assert [record.key for record in only] == [thing("x", "a"), thing("y", "a")]
+        assert [record.key for record in only] == [object_key("x", "a"), object_key("y", "a")]
         assert store.snapshot(PLANE, "others.example.com").records == []
 
 

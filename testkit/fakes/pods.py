@@ -10,7 +10,7 @@ from datum_compute.api.meta.codec import JsonObject, deep_copy, from_json
 from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.drivers.driver import TransientError
 from datum_compute.drivers.pods.driver import PodEvent
-from testkit.fakes.kubelet import play
+from testkit.fakes.kubelet import pod_status
 
 _TICK_S = 0.05
 
@@ -89,7 +89,7 @@ class MemoryPods:
                 if self._gone_from_s.get(key, self._now() + 1) <= self._now():
                     self._remove(key)
                     continue
-                status = play(pod, self._now(), self._numbers[pod["metadata"]["uid"]])
+                status = pod_status(pod, self._now(), self._numbers[pod["metadata"]["uid"]])
                 if status != pod["status"] and "deletionTimestamp" not in pod["metadata"]:
                     self._put(key, {**pod, "status": status})
             await asyncio.sleep(_TICK_S)

@@ -77,14 +77,14 @@ class Cell:
     async def _is_empty(self) -> bool:
         return not await self.driver.machines()
 
-    async def until(self, holds: Callable[[], Any], within_s: float = WAIT_S) -> None:
+    async def until(self, predicate: Callable[[], Any], within_s: float = WAIT_S) -> None:
         async with asyncio.timeout(within_s):
-            while not await holds():  # noqa: ASYNC110 - the engine is another process
+            while not await predicate():  # noqa: ASYNC110 - the engine is another process
                 await asyncio.sleep(0.02)
 
-    async def reached(
+    async def wait_for_state(
         self,
-        holds: Callable[[MachineState], bool],
+        predicate: Callable[[MachineState], bool],
         machine_id: str = ID,
         within_s: float = WAIT_S,
     ) -> MachineState:
@@ -94,18 +94,18 @@ class Cell:
             async with asyncio.timeout(within_s):
                 while True:
                     last = await self.driver.observe(machine_id)
-                    if isinstance(last, MachineState) and holds(last):
+                    if isinstance(last, MachineState) and predicate(last):
                         return last
                     await asyncio.sleep(0.02)
         except TimeoutError:
             raise AssertionError(f"not within {within_s} s; last seen: {last}") from None
 
-    async def running(self, machine_id: str = ID) -> MachineState:
-        return await self.reached(
+    async def wait_until_running(self, machine_id: str = ID) -> MachineState:
+        return await self.wait_for_state(
             lambda state: state.phase == "Running" and not state.reason, machine_id
         )
 
-    async def gone(self, machine_id: str = ID) -> None:
+    async def wait_until_gone(self, machine_id: str = ID) -> None:
         async def is_gone() -> bool:
             return await self.driver.observe(machine_id) is None
 

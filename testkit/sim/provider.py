@@ -1,4 +1,4 @@
-"""The provider of a cell: machines that survive every process, and an API that may report wrongly.
+"""The provider of a cell: machines that outlive all processes, and an API that may be wrong.
 
 The table of machines is the ground truth. What the API reports can differ: a machine is accepted
 and never runs, is reported as removed and still runs, or runs twice (F33).

@@ -24,11 +24,11 @@ async def test_a_port_conflict_of_two_containers_names_the_second(
     second = Container(name="second", image=image, command=[*serve, "2"])
     data = MachineData(files={"files": (DataFile("note", b"x"),)})
     await cell.driver.start(ID, cell.of_containers(first, second), data)
-    state = await cell.reached(lambda s: s.reason == Reason.INSTANCE_CRASHING)
+    state = await cell.wait_for_state(lambda s: s.reason == Reason.INSTANCE_CRASHING)
     assert state.message == "container second exited with code 1"
     assert "Address" in state.last_lines[-1], "in use"
     await cell.driver.remove(ID)
-    await cell.gone()
+    await cell.wait_until_gone()
     assert cell.containers() == []
     assert list((cell.state / "data").rglob("note")) == []
 

@@ -90,13 +90,13 @@ async def test_a_machine_has_its_assigned_address_and_is_reachable_from_the_host
         readiness_probe=a_probe(httpGet={"port": 8080}),
     )
     await cell.driver.start(ID, spec)
-    state = await cell.running()
+    state = await cell.wait_until_running()
     assert state.addresses == (address,)
     assert await asyncio.to_thread(page, address) == "v1"
     assert [image.image for image in state.images] == [cell.engine.image("web:1")]
     assert state.images[0].digest.startswith("sha256:")
     await cell.driver.remove(ID)
-    await cell.gone()
+    await cell.wait_until_gone()
     assert cell.containers() == []
     networks = cell.engine.podman("network", "ls", "--format", "{{.Name}}").split()
     assert [name for name in networks if name.startswith("datum-")] == []
@@ -108,13 +108,13 @@ async def test_a_successor_keeps_the_hardware_address_of_its_address(cell: Cell)
     found = []
     for machine_id in (ID, f"{ID}-next"):
         await cell.driver.start(machine_id, spec)
-        await cell.running(machine_id)
+        await cell.wait_until_running(machine_id)
         (container,) = cell.containers()
         (inspected,) = json.loads(cell.engine.podman("inspect", container))
         (network,) = inspected["NetworkSettings"]["Networks"].values()
         found.append(network["MacAddress"])
         await cell.driver.remove(machine_id)
-        await cell.gone(machine_id)
+        await cell.wait_until_gone(machine_id)
     assert found == [hardware_address("10.98.7.5")] * 2
 
 
@@ -130,7 +130,7 @@ async def test_command_and_args_replace_those_of_the_image(engine: TestEngine, c
     for name, (output, command, args) in expected.items():
         container = Container(name="app", image=image, command=command, args=args)
         await cell.driver.start(f"ns/{name}/1", cell.of_containers(container))
-        ended = await cell.reached(lambda s: s.phase == "Failed", f"ns/{name}/1")
+        ended = await cell.wait_for_state(lambda s: s.phase == "Failed", f"ns/{name}/1")
         assert ended.reason == Reason.INSTANCE_CRASHING
         assert [line for line in ended.last_lines if line] == ([output] if output else []), name
 
@@ -148,7 +148,7 @@ async def test_variables_and_read_only_files_are_in_the_container(cell: Cell) ->
         files={"v": (DataFile("sub/file", b"content\n", 0o440),)},
     )
     await cell.driver.start(ID, spec, data)
-    await cell.running()
+    await cell.wait_until_running()
     (name,) = cell.containers()
 
     async def has_output() -> bool:
@@ -159,7 +159,7 @@ async def test_variables_and_read_only_files_are_in_the_container(cell: Cell) ->
     assert output.startswith("secret-word\ncontent\n")
     assert "-r--r-----" in output
     await cell.driver.remove(ID)
-    await cell.gone()
+    await cell.wait_until_gone()
     assert list((cell.state / "data" / "dfw").iterdir()) == [], "secrets were left on the disk"
 
 
@@ -176,7 +176,7 @@ async def test_security_context_and_limits_are_applied(cell: Cell) -> None:
         resources=ResourceAmounts(cpu="500m", memory="64Mi"),
     )
     await cell.driver.start(ID, spec)
-    await cell.running()
+    await cell.wait_until_running()
     (name,) = cell.containers()
 
     async def has_output() -> bool:
@@ -201,8 +201,8 @@ async def test_containers_of_one_machine_share_its_address_and_end_together(cell
         Container(name="helper", image=image, command=helper),
     )
     await cell.driver.start(ID, spec)
-    await cell.running()
-    ended = await cell.reached(lambda s: s.phase == "Failed")
+    await cell.wait_until_running()
+    ended = await cell.wait_for_state(lambda s: s.phase == "Failed")
     assert (ended.exit_code, ended.reason) == (7, Reason.INSTANCE_CRASHING)
     assert "helper" in ended.message
     assert list(ended.last_lines) == ["v1"]
@@ -211,7 +211,7 @@ async def test_containers_of_one_machine_share_its_address_and_end_together(cell
         return cell.engine.podman("ps", "--quiet").split() == []
 
     await cell.until(all_stopped)
-    again = await cell.reached(lambda s: s.phase == "Running" and s.restarts == 1)
+    again = await cell.wait_for_state(lambda s: s.phase == "Running" and s.restarts == 1)
     assert again.exit_code == 7
 
 
@@ -223,12 +223,12 @@ async def test_a_missing_image_is_reported_with_the_message_of_the_registry(
     cell: Cell, image: str, words: str
 ) -> None:
     await cell.driver.start(ID, cell.spec(image=image))
-    failed = await cell.reached(lambda s: s.phase == "Failed")
+    failed = await cell.wait_for_state(lambda s: s.phase == "Failed")
     assert failed.reason == Reason.IMAGE_UNAVAILABLE
     assert cell.engine.image(image) in failed.message
     assert words in failed.message
     await cell.driver.remove(ID)
-    await cell.gone()
+    await cell.wait_until_gone()
     assert cell.containers() == []
 
 
@@ -239,16 +239,16 @@ async def test_an_unreachable_registry_and_a_missing_image_with_pull_policy_neve
     await cell.driver.start("ns/away/1", cell.of_containers(away))
     never = cell.spec(image="web:missing", image_pull_policy="Never")
     await cell.driver.start("ns/never/1", never)
-    failed = await cell.reached(lambda s: s.phase == "Failed", "ns/away/1")
+    failed = await cell.wait_for_state(lambda s: s.phase == "Failed", "ns/away/1")
     assert failed.reason == Reason.REGISTRY_UNREACHABLE
     assert "connection refused" in failed.message
-    failed = await cell.reached(lambda s: s.phase == "Failed", "ns/never/1")
+    failed = await cell.wait_for_state(lambda s: s.phase == "Failed", "ns/never/1")
     assert "imagePullPolicy is Never" in failed.message
 
 
 async def test_a_missing_command_is_a_configuration_error(cell: Cell) -> None:
     await cell.driver.start(ID, cell.spec("/no/such/program"))
-    failed = await cell.reached(lambda s: s.phase == "Failed")
+    failed = await cell.wait_for_state(lambda s: s.phase == "Failed")
     assert failed.reason == Reason.CONFIGURATION_ERROR
     assert "/no/such/program" in failed.message
 
@@ -261,7 +261,7 @@ async def test_a_failed_mount_is_reported_with_its_volume_and_without_secrets(ce
     files = (DataFile("file", b"a", 0o644), DataFile("file/below", b"b", 0o644))
     data = MachineData(variables={"app": {"PASSWORD": "hunter22"}}, files={"v": files})
     await cell.driver.start(ID, spec, data)
-    failed = await cell.reached(lambda s: s.phase == "Failed")
+    failed = await cell.wait_for_state(lambda s: s.phase == "Failed")
     assert failed.reason == Reason.CONFIGURATION_ERROR
     assert "volume v: file/below" in failed.message
     assert "hunter22" not in failed.message
@@ -270,12 +270,12 @@ async def test_a_failed_mount_is_reported_with_its_volume_and_without_secrets(ce
 async def test_a_crashed_container_is_restarted_and_its_exit_reported(cell: Cell) -> None:
     script = "for i in $(seq 30); do echo line $i; done; exit 3"
     await cell.driver.start(ID, cell.spec("sh", "-c", script))
-    ended = await cell.reached(lambda s: s.phase == "Failed")
+    ended = await cell.wait_for_state(lambda s: s.phase == "Failed")
     assert ended.reason == Reason.INSTANCE_CRASHING
     assert (ended.exit_code, ended.restarts) == (3, 0)
     assert ended.message == "container app exited with code 3"
     assert list(ended.last_lines) == [f"line {n}" for n in range(11, 31)]
-    again = await cell.reached(lambda s: s.restarts == 1, within_s=20)
+    again = await cell.wait_for_state(lambda s: s.restarts == 1, within_s=20)
     assert again.phase == "Failed", "one that crashes is not called running in between"
 
 
@@ -285,7 +285,7 @@ async def test_an_out_of_memory_kill_is_reported(cell: Cell) -> None:
         resources=ResourceAmounts(cpu="1", memory="32Mi"),
     )
     await cell.driver.start(ID, spec)
-    ended = await cell.reached(lambda s: s.phase == "Failed")
+    ended = await cell.wait_for_state(lambda s: s.phase == "Failed")
     assert ended.exit_code == 137
     assert "ran out of memory (its limit is 32Mi)" in ended.message
     assert "OOM" in ended.message
@@ -295,37 +295,37 @@ async def test_a_machine_is_ready_only_while_its_readiness_probe_succeeds(cell: 
     script = "sleep 1; touch /tmp/ready; sleep 1000"
     probe = a_probe(exec={"command": ["test", "-e", "/tmp/ready"]}, periodSeconds=1)
     await cell.driver.start(ID, cell.spec("sh", "-c", script, readiness_probe=probe))
-    waiting = await cell.reached(lambda s: s.phase == "Running")
+    waiting = await cell.wait_for_state(lambda s: s.phase == "Running")
     assert waiting.reason == Reason.STARTING
-    await cell.running()
+    await cell.wait_until_running()
     (name,) = cell.containers()
     cell.engine.podman("exec", name, "rm", "/tmp/ready")
-    unready = await cell.reached(lambda s: s.reason == Reason.NOT_READY)
+    unready = await cell.wait_for_state(lambda s: s.reason == Reason.NOT_READY)
     assert unready.phase == "Running"
     assert "test exited with code 1" in unready.message
     cell.engine.podman("exec", name, "touch", "/tmp/ready")
-    await cell.running()
+    await cell.wait_until_running()
 
 
 async def test_a_container_with_a_failed_liveness_probe_is_restarted(cell: Cell) -> None:
     probe = a_probe(httpGet={"port": 8080, "path": "/none"}, periodSeconds=1, failureThreshold=2)
     await cell.driver.start(ID, cell.spec(liveness_probe=probe))
-    ended = await cell.reached(lambda s: s.phase == "Failed")
+    ended = await cell.wait_for_state(lambda s: s.phase == "Failed")
     assert ended.reason == Reason.INSTANCE_CRASHING
     assert "liveness probe failed" in ended.message
     assert "404" in ended.message
-    await cell.reached(lambda s: s.restarts == 1)
+    await cell.wait_for_state(lambda s: s.restarts == 1)
 
 
 async def test_a_new_process_adopts_running_machines(cell: Cell) -> None:
     probe = a_probe(httpGet={"port": 8080})
     await cell.driver.start(ID, cell.spec(readiness_probe=probe))
-    before = await cell.running()
+    before = await cell.wait_until_running()
     (name,) = cell.containers()
     pid = cell.engine.podman("inspect", "--format", "{{.State.Pid}}", name)
     await cell.kill()
     await cell.start()
-    after = await cell.running()
+    after = await cell.wait_until_running()
     assert after == before
     await cell.driver.start(ID, cell.spec(readiness_probe=probe))
     assert cell.containers() == [name]
@@ -334,17 +334,17 @@ async def test_a_new_process_adopts_running_machines(cell: Cell) -> None:
 
 async def test_the_restart_count_survives_the_process(cell: Cell) -> None:
     await cell.driver.start(ID, cell.spec("sh", "-c", "sleep 1; exit 4"))
-    await cell.reached(lambda s: s.restarts == 1, within_s=40)
+    await cell.wait_for_state(lambda s: s.restarts == 1, within_s=40)
     await asyncio.sleep(0.3)  # the table is written at most ten times a second
     await cell.kill()
     await cell.start()
-    found = await cell.reached(lambda s: s.restarts >= 1)
+    found = await cell.wait_for_state(lambda s: s.restarts >= 1)
     assert found.exit_code == 4
 
 
 async def test_an_engine_restart_changes_no_machine(cell: Cell) -> None:
     await cell.driver.start(ID, cell.spec())
-    before = await cell.running()
+    before = await cell.wait_until_running()
     cell.engine.stop_engine()
     try:
         assert await asyncio.to_thread(page, before.addresses[0]) == "v1"
@@ -359,10 +359,10 @@ async def test_an_engine_restart_changes_no_machine(cell: Cell) -> None:
             return False
 
     await cell.until(answers)
-    assert await cell.running() == before
+    assert await cell.wait_until_running() == before
     (name,) = cell.containers()
     cell.engine.podman("kill", name)
-    ended = await cell.reached(lambda s: s.phase == "Failed")
+    ended = await cell.wait_for_state(lambda s: s.phase == "Failed")
     assert ended.exit_code == 137, "the driver receives events again"
 
 
@@ -374,15 +374,15 @@ async def test_an_incomplete_machine_is_recreated(cell: Cell) -> None:
         Container(name="app", image=image), Container(name="helper", image=image, command=sleeper)
     )
     await cell.driver.start(ID, spec)
-    await cell.running()
+    await cell.wait_until_running()
     (helper,) = [name for name in cell.containers() if "helper" in name]
     await cell.kill()
     cell.engine.podman("rm", "--force", "--time", "0", helper)
     await cell.start()
-    await cell.gone()
+    await cell.wait_until_gone()
     assert await cell.driver.machines() == [ID], "what is left of it is not hidden"
     await cell.driver.start(ID, spec)
-    await cell.running()
+    await cell.wait_until_running()
     assert len(cell.containers()) == 2
 
 
@@ -393,7 +393,7 @@ async def test_containers_of_another_platform_are_not_touched(
     await other.start()
     try:
         await other.driver.start(ID, other.spec())
-        await other.running()
+        await other.wait_until_running()
         assert await cell.driver.machines() == []
         await cell.driver.remove(ID)
         assert len(cell.containers()) == 1
@@ -405,15 +405,15 @@ async def test_a_removal_sends_sigterm_and_then_sigkill(cell: Cell) -> None:
     polite = "trap 'echo bye; exit 0' TERM; while true; do sleep 0.1; done"
     await cell.driver.start("ns/polite/1", cell.spec("sh", "-c", polite))
     await cell.driver.start("ns/deaf/1", cell.spec("sh", "-c", "trap '' TERM; sleep 1000"))
-    await cell.running("ns/polite/1")
-    await cell.running("ns/deaf/1")
+    await cell.wait_until_running("ns/polite/1")
+    await cell.wait_until_running("ns/deaf/1")
     for machine_id in ("ns/polite/1", "ns/deaf/1"):
         await cell.driver.remove(machine_id)
     stopping = await cell.driver.observe("ns/deaf/1")
     assert isinstance(stopping, MachineState)
     assert stopping.reason == Reason.STOPPING
-    await cell.gone("ns/polite/1")
-    await cell.gone("ns/deaf/1")
+    await cell.wait_until_gone("ns/polite/1")
+    await cell.wait_until_gone("ns/deaf/1")
 
 
 async def test_limits_of_a_container_replace_those_of_the_machine(cell: Cell) -> None:
@@ -424,7 +424,7 @@ async def test_limits_of_a_container_replace_those_of_the_machine(cell: Cell) ->
         resources=ResourceAmounts(cpu="2", memory="1Gi"),
     )
     await cell.driver.start(ID, spec)
-    await cell.running()
+    await cell.wait_until_running()
     (name,) = cell.containers()
     memory = cell.engine.podman("inspect", "--format", "{{.HostConfig.Memory}}", name).strip()
     assert memory == str(48 * 1024 * 1024)
@@ -447,7 +447,7 @@ async def test_a_private_image_needs_the_right_credentials(cell: Cell) -> None:
         def has_ended(state: MachineState, phase: str = phase) -> bool:
             return state.phase == phase
 
-        state = await cell.reached(has_ended, machine_id)
+        state = await cell.wait_for_state(has_ended, machine_id)
         if phase == "Failed":
             assert state.reason == Reason.IMAGE_UNAVAILABLE
             assert "unauthorized" in state.message
@@ -460,7 +460,7 @@ async def test_the_usage_of_a_machine_is_measured(cell: Cell) -> None:
         resources=ResourceAmounts(cpu="300m", memory="64Mi"),
     )
     await cell.driver.start(ID, spec)
-    await cell.running()
+    await cell.wait_until_running()
     usage = await cell.driver.queries.usage("ns/web-0")
     assert usage is not None
     assert 50 <= usage.cpu_millicores <= 400, "its limit is 300m"
@@ -479,7 +479,7 @@ async def test_a_crash_report_survives_process_and_machine_and_contains_no_secre
     variables = {"app": {"PASSWORD": "hunter22", "PATH": "/bin"}}
     spec = cell.spec("sh", "-c", script, readiness_probe=probe)
     await cell.driver.start(ID, spec, MachineData(variables=variables))
-    await cell.reached(lambda s: s.exit_code == 3)
+    await cell.wait_for_state(lambda s: s.exit_code == 3)
     await cell.kill()
     await cell.start()
     (card,) = await cell.driver.queries.crashes("ns/web-0")
@@ -493,7 +493,7 @@ async def test_a_crash_report_survives_process_and_machine_and_contains_no_secre
         "started: app",
     ]
     await cell.driver.remove(ID)
-    await cell.gone()
+    await cell.wait_until_gone()
     *_, removal = await cell.driver.queries.crashes("ns/web-0")
     assert removal.planned
     assert removal.message == (
@@ -505,9 +505,9 @@ async def test_a_crash_report_survives_process_and_machine_and_contains_no_secre
 
 async def test_a_machine_that_never_ran_leaves_a_report_with_the_cause(cell: Cell) -> None:
     await cell.driver.start(ID, cell.spec("sh", image="web:none"))
-    await cell.reached(lambda s: s.reason == Reason.IMAGE_UNAVAILABLE)
+    await cell.wait_for_state(lambda s: s.reason == Reason.IMAGE_UNAVAILABLE)
     await cell.driver.remove(ID)
-    await cell.gone()
+    await cell.wait_until_gone()
     (card,) = await cell.driver.queries.crashes("ns/web-0")
     assert "until then: ImageUnavailable" in card.message
     assert card.exit_code is None

@@ -44,13 +44,13 @@ def get_first_process(cell: Cell) -> str:
 async def remove_and_get_exit_code(cell: Cell) -> int | None:
     """Remove the machine and return the exit code of its container."""
     await cell.driver.remove(ID)
-    await cell.gone()
+    await cell.wait_until_gone()
     return (await cell.driver.queries.crashes(SERVER))[-1].exit_code
 
 
 async def test_a_program_without_a_handler_ends_by_sigterm(cell: Cell) -> None:
     await cell.driver.start(ID, cell.spec(*ENDLESS, termination_grace_period_seconds=GRACE_S))
-    await cell.running()
+    await cell.wait_until_running()
     assert get_first_process(cell) != "sleep"
     assert await remove_and_get_exit_code(cell) == BY_TERM
 
@@ -58,20 +58,20 @@ async def test_a_program_without_a_handler_ends_by_sigterm(cell: Cell) -> None:
 async def test_a_shell_without_a_trap_and_its_child_end_by_sigterm(cell: Cell) -> None:
     script = ("sh", "-c", "sleep 1000; echo never")
     await cell.driver.start(ID, cell.spec(*script, termination_grace_period_seconds=GRACE_S))
-    await cell.running()
+    await cell.wait_until_running()
     assert await remove_and_get_exit_code(cell) == BY_TERM
 
 
 async def test_a_program_that_handles_sigterm_still_exits_on_its_own(cell: Cell) -> None:
     script = ("sh", "-c", "trap 'exit 7' TERM; while true; do sleep 0.1; done")
     await cell.driver.start(ID, cell.spec(*script, termination_grace_period_seconds=GRACE_S))
-    await cell.running()
+    await cell.wait_until_running()
     assert await remove_and_get_exit_code(cell) == 7
 
 
 async def test_init_false_runs_the_program_as_pid_1(cell: Cell) -> None:
     await cell.driver.start(ID, cell.spec(*ENDLESS, init=False))
-    await cell.running()
+    await cell.wait_until_running()
     assert get_first_process(cell) == "sleep"
     assert (await cell.driver.queries.driver()).without_init == 0, "no init process was requested"
     assert await remove_and_get_exit_code(cell) == BY_KILL
@@ -83,7 +83,7 @@ async def test_a_program_that_does_not_exist_is_still_refused_by_the_engine(
 ) -> None:
     """With an init process the container would start and look like a program that crashes."""
     await cell.driver.start(ID, cell.spec(program))
-    failed = await cell.reached(lambda s: s.phase == "Failed")
+    failed = await cell.wait_for_state(lambda s: s.phase == "Failed")
     assert failed.reason == Reason.CONFIGURATION_ERROR
     assert program in failed.message
 
@@ -96,27 +96,27 @@ async def test_a_program_on_a_volume_runs(cell: Cell) -> None:
     )
     script = DataFile("run", b"#!/bin/sh\nexec sleep 1000\n", 0o555)
     await cell.driver.start(ID, spec, MachineData(files={"v": (script,)}))
-    await cell.running()
+    await cell.wait_until_running()
 
 
 async def test_a_machine_falls_asleep_by_stop_and_wakes_without_waiting_for_sigkill(
     cell: Cell,
 ) -> None:
     await cell.driver.start(ID, cell.spec(*ENDLESS, termination_grace_period_seconds=GRACE_S))
-    await cell.running()
+    await cell.wait_until_running()
     await cell.driver.sleep(ID, "stop")
     (name,) = cell.containers()
     ended = cell.engine.podman("inspect", "--format", "{{.State.ExitCode}}", name)
     assert int(ended) == BY_TERM
     await cell.driver.wake(ID)
-    await cell.running()
+    await cell.wait_until_running()
 
 
 async def test_a_machine_runs_without_init_if_the_engine_has_none_and_reports_it(
     no_init: TestEngine, cell: Cell
 ) -> None:
     await cell.driver.start(ID, cell.spec(*ENDLESS))
-    await cell.running()
+    await cell.wait_until_running()
     assert get_first_process(cell) == "sleep"
     assert (await cell.driver.queries.driver()).without_init == 1
     assert await remove_and_get_exit_code(cell) == BY_KILL
@@ -129,13 +129,13 @@ async def test_an_existing_container_is_kept_when_the_engine_gets_an_init_progra
     engine.restart_engine(init_path=str(engine.root / "no-such-init"))
     try:
         await cell.driver.start(ID, cell.spec(*ENDLESS))
-        await cell.running()
+        await cell.wait_until_running()
     finally:
         engine.restart_engine()
     before = engine.podman("ps", "--quiet", "--no-trunc").split()
     await cell.kill()
     await cell.start()
-    state = await cell.running()
+    state = await cell.wait_until_running()
     assert engine.podman("ps", "--quiet", "--no-trunc").split() == before
     assert state.restarts == 0
 

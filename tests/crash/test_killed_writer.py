@@ -16,7 +16,7 @@ import pytest
 from datum_compute.api.meta.codec import decode
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.store.store import Store
-from testkit.conformance.plane import PLANE, THINGS, running
+from testkit.conformance.plane import PLANE, THINGS, open_store
 from tests.crash.writer import PASSING_PLANE, PASSING_THINGS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,7 +92,7 @@ def check_passing_plane(store: Store, writes: AcknowledgedWrites) -> None:
 
 
 async def reopen_and_check(path: Path, writes: AcknowledgedWrites) -> None:
-    async with running(SqliteJournal(path)) as store:
+    async with open_store(SqliteJournal(path)) as store:
         check_acknowledged_writes(store, writes)
 
 

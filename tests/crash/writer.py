@@ -14,7 +14,7 @@ from pathlib import Path
 
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.store.store import Store
-from testkit.conformance.plane import PLANE, THINGS, body, running, thing
+from testkit.conformance.plane import PLANE, THINGS, body, object_key, open_store
 
 WRITERS = 8
 PASSING_PLANE = "cell/passing"
@@ -27,7 +27,7 @@ def print_fact(**fact: object) -> None:
 
 async def write_until_killed(store: Store, name: str, life: int) -> None:
     """Create, change and delete an object in a loop."""
-    key = thing(name)
+    key = object_key(name)
     record = store.get(PLANE, key)
     version = record.version if record else 0
     turn = 0
@@ -52,9 +52,9 @@ async def fill_and_delete_until_killed(store: Store) -> None:
     while True:
         await store.create_plane(PASSING_PLANE)
         missing = [
-            thing(str(number))
+            object_key(str(number))
             for number in range(PASSING_THINGS)
-            if store.get(PASSING_PLANE, thing(str(number))) is None
+            if store.get(PASSING_PLANE, object_key(str(number))) is None
         ]
         await asyncio.gather(*(store.put(PASSING_PLANE, key, 0, body(key.name)) for key in missing))
         print_fact(fact="full", version=store.version(PASSING_PLANE))
@@ -63,7 +63,7 @@ async def fill_and_delete_until_killed(store: Store) -> None:
 
 
 async def main(path: Path) -> None:
-    async with running(SqliteJournal(path)) as store, asyncio.TaskGroup() as group:
+    async with open_store(SqliteJournal(path)) as store, asyncio.TaskGroup() as group:
         life = store.version(PLANE)
         print_fact(fact="loaded", version=life)
         group.create_task(watch_until_killed(store))

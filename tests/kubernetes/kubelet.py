@@ -21,7 +21,7 @@ from datum_compute.client.auth.kubeconfig import build_client, connection_of, lo
 from datum_compute.client.client import Client
 from datum_compute.client.transport.http1 import Http1Transport
 from datum_compute.client.transport.interface import Transport
-from testkit.fakes.kubelet import NODE, play
+from testkit.fakes.kubelet import NODE, pod_status
 from tests.kubernetes.node import METRICS, metrics_of, node, node_port
 
 _TICK_S = 0.1
@@ -63,7 +63,7 @@ class Kubelet:
             await self._client.delete(POD, ref, uid=metadata["uid"], grace_s=0)
             return
         number = self._numbers.setdefault(metadata["uid"], len(self._numbers) + 1)
-        status = play(pod, self._unix_s(), number)
+        status = pod_status(pod, self._unix_s(), number)
         scheduled = status.get("conditions", [{}])[0].get("status") != "False"
         if scheduled and not pod["spec"].get("nodeName"):
             target = {"apiVersion": "v1", "kind": "Node", "name": NODE}

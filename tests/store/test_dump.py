@@ -73,7 +73,7 @@ async def test_a_snapshot_during_writes_is_consistent_over_all_planes() -> None:
     journal = MemoryJournal()
     store = Store(journal)
     await store.load()
-    running = asyncio.create_task(store.run())
+    open_store = asyncio.create_task(store.run())
     await asyncio.gather(store.create_plane("first"), store.create_plane("second"))
 
     async def write(name: str) -> None:
@@ -91,6 +91,6 @@ async def test_a_snapshot_during_writes_is_consistent_over_all_planes() -> None:
 
     seen: list[tuple[int, int]] = []
     await asyncio.gather(take_snapshots(seen), *(write(f"o-{n}") for n in range(40)))
-    running.cancel()
-    await asyncio.wait([running])
+    open_store.cancel()
+    await asyncio.wait([open_store])
     assert store.snapshot_all() == await journal.load()

@@ -23,7 +23,7 @@ from datum_compute.store.journal import (
 )
 from datum_compute.store.sqlite import STEPS, SqliteJournal
 from datum_compute.store.store import Store
-from testkit.conformance.plane import PLANE, contents, put, refusal, running, thing
+from testkit.conformance.plane import PLANE, contents, object_key, open_store, put, refusal
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,14 +33,14 @@ def database(folder: Path) -> Path:
 
 
 async def fill(folder: Path, count: int = 1) -> dict[str, tuple[int, bytes]]:
-    async with running(SqliteJournal(database(folder))) as store:
+    async with open_store(SqliteJournal(database(folder))) as store:
         for index in range(count):
             await put(store, f"thing-{index}", content="x" * 1000)
         return contents(store)
 
 
 async def stored_names(folder: Path) -> list[str]:
-    async with running(SqliteJournal(database(folder))) as store:
+    async with open_store(SqliteJournal(database(folder))) as store:
         return sorted(contents(store))
 
 
@@ -121,7 +121,7 @@ async def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
     database(tmp_path).touch(mode=0o644)
     old_mask = os.umask(0)
     try:
-        async with running(SqliteJournal(database(tmp_path))) as store:
+        async with open_store(SqliteJournal(database(tmp_path))) as store:
             await put(store, "thing")
             modes = {entry.name: entry.stat().st_mode & 0o777 for entry in os.scandir(tmp_path)}
     finally:
@@ -147,7 +147,7 @@ async def test_closing_twice_is_allowed(tmp_path: Path) -> None:
 
 
 async def test_a_second_journal_of_the_same_file_is_refused(tmp_path: Path) -> None:
-    async with running(SqliteJournal(database(tmp_path))):
+    async with open_store(SqliteJournal(database(tmp_path))):
         assert "in use by another process" in await load_error(tmp_path)
     assert (await fill(tmp_path)).keys() == {"thing-0"}
 
@@ -192,7 +192,7 @@ async def pragma(journal: SqliteJournal, text: str) -> object:
 
 async def test_a_full_disk_refuses_writes_and_keeps_reads(tmp_path: Path) -> None:
     journal = SqliteJournal(database(tmp_path))
-    async with running(journal) as store:
+    async with open_store(journal) as store:
         await put(store, "before")
         pages = await pragma(journal, "page_count")
         await pragma(journal, f"max_page_count={pages}")
@@ -201,7 +201,7 @@ async def test_a_full_disk_refuses_writes_and_keeps_reads(tmp_path: Path) -> Non
         await pragma(journal, "max_page_count=1000000")
         assert await refusal(put(store, "large", content="x" * 100_000)) is None
         after = contents(store)
-    async with running(SqliteJournal(database(tmp_path))) as store:
+    async with open_store(SqliteJournal(database(tmp_path))) as store:
         assert contents(store) == after
 
 
@@ -210,12 +210,12 @@ import asyncio, json, resource, sys
 from pathlib import Path
 from datum_compute.api.errors import ServiceUnavailable
 from datum_compute.store.sqlite import SqliteJournal
-from testkit.conformance.plane import contents, put, refusal, running
+from testkit.conformance.plane import contents, open_store, put, refusal
 
 async def main() -> None:
     acknowledged, refused = [], []
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
-    async with running(SqliteJournal(Path(sys.argv[1]))) as store:
+    async with open_store(SqliteJournal(Path(sys.argv[1]))) as store:
         resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, unlimited[1]))
         while len(refused) < 5:
             name = f"thing-{len(acknowledged) + len(refused)}"
@@ -252,12 +252,12 @@ import asyncio, resource, sys
 from pathlib import Path
 from datum_compute.api.errors import ServiceUnavailable
 from datum_compute.store.sqlite import SqliteJournal
-from testkit.conformance.plane import contents, put, refusal, running
+from testkit.conformance.plane import contents, open_store, put, refusal
 
 async def main() -> None:
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, unlimited[1]))
-    async with running(SqliteJournal(Path(sys.argv[1]))) as store:
+    async with open_store(SqliteJournal(Path(sys.argv[1]))) as store:
         assert sorted(contents(store)) == ["early"], "reads go on"
         assert await refusal(put(store, "refused")) is ServiceUnavailable
         resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
@@ -268,7 +268,7 @@ asyncio.run(main())
 
 
 async def test_a_store_started_on_a_full_disk_serves_reads_and_recovers(tmp_path: Path) -> None:
-    async with running(SqliteJournal(database(tmp_path))) as store:
+    async with open_store(SqliteJournal(database(tmp_path))) as store:
         await put(store, "early")
     started = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", START_ON_A_FULL_DISK, str(database(tmp_path))),
@@ -332,13 +332,13 @@ async def test_a_batch_that_fails_half_way_leaves_nothing(tmp_path: Path) -> Non
         journal._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1000)
 
     await journal._on_thread(limit_lengths)
-    small = Change(PLANE, 1, thing("small"), b"{}")
+    small = Change(PLANE, 1, object_key("small"), b"{}")
     with pytest.raises(JournalError):
-        await journal.append([small, Change(PLANE, 2, thing("large"), b"x" * 2000)])
-    await journal.append([Change(PLANE, 3, thing("next"), b"{}")])
+        await journal.append([small, Change(PLANE, 2, object_key("large"), b"x" * 2000)])
+    await journal.append([Change(PLANE, 3, object_key("next"), b"{}")])
     await journal.close()
     plane = (await load_planes(tmp_path))[PLANE]
-    assert (plane.version, list(plane.objects)) == (3, [thing("next")])
+    assert (plane.version, list(plane.objects)) == (3, [object_key("next")])
 
 
 async def test_a_batch_cancelled_at_shutdown_is_durable_as_a_whole_or_not_at_all(
@@ -358,20 +358,20 @@ async def test_a_batch_cancelled_at_shutdown_is_durable_as_a_whole_or_not_at_all
     await asyncio.wait([runner])
     await journal.close()
     assert outcomes <= {None, Timeout, ServiceUnavailable}
-    async with running(SqliteJournal(database(tmp_path))) as reopened:
+    async with open_store(SqliteJournal(database(tmp_path))) as reopened:
         assert len(contents(reopened)) in (0, 50)
 
 
 async def test_a_large_wal_is_checkpointed_after_the_response(tmp_path: Path) -> None:
     journal = SqliteJournal(database(tmp_path), wal_bytes_max=200_000)
-    async with running(journal) as store:
+    async with open_store(journal) as store:
         for number in range(200):
             await put(store, f"thing-{number}", content="x" * 5000)
         (_busy, frames, moved) = await journal._on_thread(wal_state, journal)
         kept = contents(store)
         assert frames == moved < 100, "pages of a few writes are left, and all can be moved"
         assert database(tmp_path).stat().st_size > 500_000
-    async with running(SqliteJournal(database(tmp_path))) as store:
+    async with open_store(SqliteJournal(database(tmp_path))) as store:
         assert contents(store) == kept
 
 

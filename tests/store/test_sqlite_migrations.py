@@ -14,7 +14,7 @@ import pytest
 
 from datum_compute.store.journal import JournalError, LoadedPlane
 from datum_compute.store.sqlite import STEPS, SqliteJournal, Step, migrate
-from testkit.conformance.plane import PLANE, contents, put, running, thing
+from testkit.conformance.plane import PLANE, contents, object_key, open_store, put
 
 # Format 1 as release 0.1 wrote it. Do not change it together with the code.
 FORMAT_1 = """
@@ -78,12 +78,12 @@ def migrate_file(path: Path, steps: tuple[Step, ...]) -> None:
 
 async def test_a_file_of_the_first_release_is_read_and_written(tmp_path: Path) -> None:
     path = write_format_1(tmp_path)
-    async with running(SqliteJournal(path)) as store:
+    async with open_store(SqliteJournal(path)) as store:
         assert list(contents(store)) == ["kept"]
         assert store.version(PLANE) == 7
         await put(store, "new")
         assert store.version(PLANE) == 8
-    async with running(SqliteJournal(path)) as store:
+    async with open_store(SqliteJournal(path)) as store:
         assert sorted(contents(store)) == ["kept", "new"]
 
 
@@ -92,7 +92,7 @@ async def test_a_deleted_plane_of_an_earlier_release_keeps_its_versions(tmp_path
     loaded = await journal.load()
     await journal.close()
     assert loaded["gone"] == LoadedPlane(3, {}, deleted=True)
-    assert loaded[PLANE].objects[thing("kept")][0] == 5
+    assert loaded[PLANE].objects[object_key("kept")][0] == 5
 
 
 def test_a_migrated_old_file_has_the_same_tables_as_a_new_one(tmp_path: Path) -> None:

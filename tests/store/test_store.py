@@ -18,7 +18,16 @@ from datum_compute.store.journal import MemoryJournal, ObjectKey
 from datum_compute.store.sqlite import SqliteJournal
 from datum_compute.store.store import SELECTIONS_MAX, Store
 from datum_compute.store.watch_log import StoreEvent, Watch
-from testkit.conformance.plane import PLANE, THINGS, Disk, body, put, refusal, running, thing
+from testkit.conformance.plane import (
+    PLANE,
+    THINGS,
+    Disk,
+    body,
+    object_key,
+    open_store,
+    put,
+    refusal,
+)
 from testkit.fakes.journal import FaultyJournal
 
 NAMES = st.sampled_from(["a", "b", "c"])
@@ -115,7 +124,7 @@ class Model:
 
 
 def expected_version(store: Store, write: Write) -> int:
-    record = store.get(PLANE, thing(write.name))
+    record = store.get(PLANE, object_key(write.name))
     present = record.version if record else 0
     return {"present": present, "older": max(present - 1, 0), "absent": 0}[write.expecting]
 
@@ -133,7 +142,7 @@ async def attempt(store: Store, operation: Operation) -> tuple[int, Write, int] 
             case Write():
                 expected = expected_version(store, operation)
                 change = store.delete if operation.remove else store.put
-                key = thing(operation.name)
+                key = object_key(operation.name)
                 record = await change(PLANE, key, expected, body(operation.name))
                 return record.version, operation, expected
     except ApiError:
@@ -146,7 +155,7 @@ async def play(disk: Disk, bursts: list[Burst]) -> None:
     remaining = list(bursts)
     while remaining:
         journal = FaultyJournal(disk())
-        async with running(journal, watch_window=3) as store:
+        async with open_store(journal, watch_window=3) as store:
             assert_equal(store, model)
             mirror.watch = None
             while remaining:
@@ -210,10 +219,10 @@ def test_snapshots_are_sorted_and_contain_only_the_selected_namespace(
     """Each toggle creates an object, or deletes it if it exists."""
 
     async def play_toggles() -> None:
-        async with running(MemoryJournal()) as store:
+        async with open_store(MemoryJournal()) as store:
             versions: dict[tuple[str, str], int] = {}
             for space, name in toggles:
-                key, version = thing(name, space), versions.pop((space, name), 0)
+                key, version = object_key(name, space), versions.pop((space, name), 0)
                 if version:
                     await store.delete(PLANE, key, version, body(name))
                 else:
@@ -231,11 +240,11 @@ def test_snapshots_share_their_records_until_a_change() -> None:
     """Thousands of watches keep the records of their first list."""
 
     async def take_snapshots() -> None:
-        async with running(MemoryJournal()) as store:
-            first = await store.put(PLANE, thing("a", "b"), 0, body("a"))
+        async with open_store(MemoryJournal()) as store:
+            first = await store.put(PLANE, object_key("a", "b"), 0, body("a"))
             before = store.snapshot(PLANE, THINGS, "b")
             assert store.snapshot(PLANE, THINGS, "b").records is before.records
-            await store.put(PLANE, thing("a", "b"), first.version, body("a", "changed"))
+            await store.put(PLANE, object_key("a", "b"), first.version, body("a", "changed"))
             after = store.snapshot(PLANE, THINGS, "b")
             assert [record.version for record in before.records] == [first.version]
             assert [record.version for record in after.records] == [after.version]
@@ -250,7 +259,7 @@ async def test_the_store_logs_once_when_writes_start_to_fail_and_once_when_they_
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     journal = FaultyJournal(MemoryJournal())
-    async with running(journal) as store:
+    async with open_store(journal) as store:
         await put(store, "before")
         assert caplog.records == []
         for _ in range(2):

@@ -19,7 +19,7 @@ from datum_compute.server.access.rbac import (
 )
 from datum_compute.store.journal import MemoryJournal, ObjectKey
 from datum_compute.store.store import Store
-from testkit.conformance.plane import running
+from testkit.conformance.plane import open_store
 
 PLANE = PlaneName("project/a")
 ROLES = "clusterroles.rbac.authorization.k8s.io"
@@ -45,7 +45,7 @@ def role(name: str) -> bytes:
 
 @pytest.fixture
 async def book() -> AsyncIterator[Book]:
-    async with running(MemoryJournal()) as store:
+    async with open_store(MemoryJournal()) as store:
         await store.create_plane(PLANE)
         yield Book(store)
 

@@ -140,7 +140,7 @@ def heal(environment: CliEnvironment, target: str, state_dir: Path) -> None:
     _require_running(environment, state_dir)
     faults = read_faults(state_dir)
     named = target and not has_processes(state_dir)
-    plane = _plane(state_dir, target) if named else ""
+    plane = _parse_target(state_dir, target) if named else ""
     left = {name: fault for name, fault in faults.items() if target and name != plane}
     _write_faults(state_dir, left)
     healed = sorted((set(faults) - set(left)) | set(_resume_processes(state_dir, target)))
@@ -192,7 +192,7 @@ def _inject_fault(
             )
         _signal_process(environment, state_dir, target, fault)
         return
-    plane, now_s = _plane(state_dir, target), environment.now()
+    plane, now_s = _parse_target(state_dir, target), environment.now()
     until_s = now_s + for_s if for_s is not None else None
     timed_fault = Fault(kind=fault.kind, delay_s=fault.delay_s, until_s=until_s)
     faults = {**_active_faults(environment, read_faults(state_dir)), plane: timed_fault}
@@ -252,14 +252,14 @@ def _active_faults(environment: CliEnvironment, faults: FaultsByPlane) -> Faults
     return {plane: fault for plane, fault in sorted(faults.items()) if fault.is_active(now_s)}
 
 
-def _plane(state_dir: Path, target: str) -> str:
-    cells = _cells(state_dir)
+def _parse_target(state_dir: Path, target: str) -> str:
+    cells = _read_cell_names(state_dir)
     if target != HUB and target not in cells:
         raise UsageError(f"There is no {target!r}.", f"Name one of: hub, {', '.join(cells)}.")
     return HUB if target == HUB else cell_plane(target)
 
 
-def _cells(state_dir: Path) -> list[str]:
+def _read_cell_names(state_dir: Path) -> list[str]:
     try:
         return list(json.loads((state_dir / "cells.json").read_bytes())["cells"])
     except (OSError, ValueError, KeyError, TypeError):

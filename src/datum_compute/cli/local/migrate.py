@@ -117,9 +117,9 @@ def export_platform(
         )
     options = _ExportOptions(to, projects, dry_run, yes, force)
     try:
-        here = load_kubeconfig([state_dir / "kubeconfig"])
-        there = load_kubeconfig(_files(environment, to_kubeconfig))
-        run_loop(_export(environment, options, here, there))
+        local_config = load_kubeconfig([state_dir / "kubeconfig"])
+        target_config = load_kubeconfig(_kubeconfig_files(environment, to_kubeconfig))
+        run_loop(_run_export(environment, options, local_config, target_config))
     except KubeconfigError as error:
         raise OtherError(f"{error}.", "Choose another with --to-kubeconfig or --to.") from error
     except ApiError as error:
@@ -130,7 +130,7 @@ def export_platform(
         ) from error
 
 
-def _files(environment: CliEnvironment, named: str) -> list[Path]:
+def _kubeconfig_files(environment: CliEnvironment, named: str) -> list[Path]:
     if named:
         return [Path(named).expanduser()]
     listed = environment.environ.get(KUBECONFIG, "")
@@ -138,24 +138,27 @@ def _files(environment: CliEnvironment, named: str) -> list[Path]:
     return [Path(part) for part in listed.split(os.pathsep) if part] or [usual]
 
 
-async def _export(
-    environment: CliEnvironment, options: _ExportOptions, here: Kubeconfig, there: Kubeconfig
+async def _run_export(
+    environment: CliEnvironment,
+    options: _ExportOptions,
+    local_config: Kubeconfig,
+    target_config: Kubeconfig,
 ) -> None:
     output = build_output(environment)
-    moves = await _read(environment, here, options.projects)
-    async with AsyncExitStack() as opened:
+    moves = await _read_moves(environment, local_config, options.projects)
+    async with AsyncExitStack() as exit_stack:
         names = [move.project for move in moves]
-        target = await _reach(environment, opened, there, options.to, names)
+        target = await _open_target(environment, exit_stack, target_config, options.to, names)
         _check_capacity(target, moves, options)
         if not target.keeps_access:
             moves = [replace(m, copies=replace(m.copies, entitlements=())) for m in moves]
-        refused = await _show_plan(output, target, moves, options)
+        rejected = await _show_plan(output, target, moves, options)
         if options.dry_run:
             output.note("Nothing was changed: this was a dry run.")
             return
-        if refused:
+        if rejected:
             raise FailedError(
-                f"{options.to} would reject {render_count(refused, 'object')}.",
+                f"{options.to} would reject {render_count(rejected, 'object')}.",
                 "Nothing was changed.",
             )
         if not options.yes:
@@ -163,36 +166,36 @@ async def _export(
         await _copy_projects(output, target, moves, options)
 
 
-async def _reach(
+async def _open_target(
     environment: CliEnvironment,
-    opened: AsyncExitStack,
-    there: Kubeconfig,
+    exit_stack: AsyncExitStack,
+    target_config: Kubeconfig,
     to: str,
     projects: Sequence[str],
 ) -> Target:
     """Open the target. A project with a context of its own is reached with its credentials."""
 
     async def client_of(connection: Connection) -> Client:
-        transport = await opened.enter_async_context(environment.open_transport(connection))
+        transport = await exit_stack.enter_async_context(environment.open_transport(connection))
         return build_client(connection, transport)
 
-    chosen = connection_of(there, to)
-    whole = await client_of(chosen)
-    keeps_projects = is_platform(chosen) and await keeps_projects_of(whole)
+    chosen = connection_of(target_config, to)
+    root_client = await client_of(chosen)
+    keeps_projects = is_platform(chosen) and await keeps_projects_of(root_client)
     if not keeps_projects and to != PLATFORM:
-        return Target(None, lambda _project: whole, keeps_access=not is_platform(chosen))
+        return Target(None, lambda _project: root_client, keeps_access=not is_platform(chosen))
     planes = {}
     for project in projects:
         inner = replace(chosen, path_prefix=path_prefix(project_plane(project)))
         own = f"project/{project}"
-        if own not in there.contexts and not keeps_projects:
+        if own not in target_config.contexts and not keeps_projects:
             why = f"{to} stores no projects, and the kubeconfig has no context {own}."
             raise MissingError(why, "Add the context, or select one API server with --to.")
         planes[project] = await client_of(
-            connection_of(there, own) if own in there.contexts else inner
+            connection_of(target_config, own) if own in target_config.contexts else inner
         )
     return Target(
-        whole if keeps_projects else None, planes.__getitem__, keeps_access=keeps_projects
+        root_client if keeps_projects else None, planes.__getitem__, keeps_access=keeps_projects
     )
 
 
@@ -218,9 +221,11 @@ async def keeps_projects_of(client: Client) -> bool:
     return any(service["spec"].get("serviceName") == SERVICE_NAME for service in services)
 
 
-async def _read(environment: CliEnvironment, here: Kubeconfig, wanted: Sequence[str]) -> list[Move]:
+async def _read_moves(
+    environment: CliEnvironment, local_config: Kubeconfig, wanted: Sequence[str]
+) -> list[Move]:
     """Read every project of the local platform, or only the wanted ones."""
-    connection = connection_of(here, PLATFORM)
+    connection = connection_of(local_config, PLATFORM)
     async with environment.open_transport(connection) as transport:
         platform = build_client(connection, transport)
         projects = {p["metadata"]["name"]: p for p in (await platform.list_plain(PROJECT)).items}
@@ -233,7 +238,9 @@ async def _read(environment: CliEnvironment, here: Kubeconfig, wanted: Sequence[
         moves = []
         for name in wanted or sorted(projects):
             _check_ready(name, projects[name])
-            copies = await read_project(build_client(_project_connection(here, name), transport))
+            copies = await read_project(
+                build_client(_project_connection(local_config, name), transport)
+            )
             moves.append(Move(name, await _read_project_objects(platform, projects[name]), copies))
         return moves
 
@@ -274,15 +281,15 @@ async def _show_plan(
     output: Output, target: Target, moves: Sequence[Move], options: _ExportOptions
 ) -> int:
     """Print the plan. Return the number of objects that the target would reject."""
-    rows, refused = [], 0
+    rows, rejected = [], 0
     for move in moves:
         for missing in move.copies.missing:
             output.note(f"Project {move.project} refers to {missing}, which does not exist.")
         for step in await plan_move(target, move, force=options.force):
-            refused += step.action == REFUSED
+            rejected += step.action == REFUSED
             rows.append((move.project, step.copy.kind.kind, step.copy.ref, step.action, step.why))
     output.data(output.table(("PROJECT", "KIND", "NAME", "ACTION", "NOTE"), rows))
-    return refused
+    return rejected
 
 
 async def _copy_projects(
@@ -297,10 +304,10 @@ async def _copy_projects(
 
     for move in moves:
         await copy_project(target, move, report, force=options.force)
-    wrong = await verify(target, moves)
+    differences = await verify(target, moves)
     counts = ", ".join(f"{action}: {count}" for action, count in sorted(done.items()))
-    if wrong:
+    if differences:
         raise FailedError(
-            "\n".join(wrong), "Run the command again; --force overwrites fields that differ."
+            "\n".join(differences), "Run the command again; --force overwrites fields that differ."
         )
     output.data(f"All objects were copied to {options.to} ({counts}).")

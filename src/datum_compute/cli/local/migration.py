@@ -148,8 +148,12 @@ def _is_kept(found: JsonObject) -> bool:
 
 MANAGER = "datumctl-export"
 CREATE, CHANGE, KEEP, REFUSED = "create", "change", "is there", "refused"
-_WHOLE = ("data", "binaryData", "stringData")  # maps that must be equal, not only hold ours
-_ONLY_CREATED = (NAMESPACE, ENTITLEMENT)  # theirs, once they are there
+_WHOLE = (
+    "data",
+    "binaryData",
+    "stringData",
+)  # maps that must be equal: the target may have no other entries
+_ONLY_CREATED = (NAMESPACE, ENTITLEMENT)  # created if missing, never changed
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,7 +241,7 @@ async def _poll(is_done: Callable[[], Awaitable[bool]]) -> None:
 
 
 _DATABASE = "store.db"
-_OURS = (
+_PLATFORM_FILES = (
     *(f"{_DATABASE}*", "store.lock"),
     *("tokens.json", "server.json", "port.json", "cells.json", "chaos.json", "driver.json"),
     "machines-*.json",
@@ -250,7 +250,7 @@ _OURS = (
     *("driver.json", "membership.json", "cell.key", "cell.crt", "hub-ca.crt"),
 )
 # Folders of restores: the previous state, and the remains of an interrupted restore.
-_OUR_FOLDERS = ("before-restore-*", ".restore-*")
+_RESTORE_FOLDERS = ("before-restore-*", ".restore-*")
 
 
 def log_file(state_dir: Path) -> Path:
@@ -290,7 +290,7 @@ def remove_state(state_dir: Path) -> None:
     try:
         for path in sorted(_files(state_dir), key=lambda path: path.name.startswith(_DATABASE)):
             path.unlink(missing_ok=True)
-        for pattern in _OUR_FOLDERS:
+        for pattern in _RESTORE_FOLDERS:
             for folder in state_dir.glob(pattern):
                 shutil.rmtree(folder)
         cells = state_dir / "cells"
@@ -303,5 +303,5 @@ def remove_state(state_dir: Path) -> None:
 
 
 def _files(state_dir: Path) -> Iterator[Path]:
-    for pattern in _OURS:
+    for pattern in _PLATFORM_FILES:
         yield from (path for path in state_dir.glob(pattern) if path.is_file())

@@ -75,11 +75,11 @@ def local_status(environment: CliEnvironment, state_dir: Path, output_format: st
     if output_format == "json":
         output.json(_as_json(state_dir, running, health))
     elif running is not None:
-        _show(output, state_dir, running, health)
+        _print_health(output, state_dir, running, health)
     if running is None:
         raise MissingError(
             f"The platform in {state_dir} is not running.",
-            f"Start it: {_start(environment, state_dir)}",
+            f"Start it: {_start_command(environment, state_dir)}",
         )
 
 
@@ -91,17 +91,17 @@ async def observe(state_dir: Path, running: LocalProcess, now_s: float) -> Platf
         authority, timeouts = (state_dir / "ca.crt").read_bytes(), Timeouts(connect_s=2, read_s=2)
         async with Http1Transport(running.url, ca_pem=authority, timeouts=timeouts) as transport:
             version = decode((await transport.send(Request("GET", "/version"))).body)
-            planes = await _planes(state_dir, build_client(connection, transport), now_s)
+            planes = await _read_planes(state_dir, build_client(connection, transport), now_s)
     except _READ_ERRORS:
         return PlatformHealth(ready=True)
     try:
-        drivers = await _drivers(state_dir, running, authority)
+        drivers = await _read_drivers(state_dir, running, authority)
     except _READ_ERRORS:
         drivers = ()
     return PlatformHealth(True, str(version.get("gitVersion", "")), planes, drivers)
 
 
-async def _drivers(
+async def _read_drivers(
     state_dir: Path, running: LocalProcess, authority: bytes
 ) -> tuple[ReportedDriver, ...]:
     """Read the drivers from the current project; a container engine may respond slowly."""
@@ -112,7 +112,7 @@ async def _drivers(
         return tuple(await read_drivers(client, connection.namespace))
 
 
-async def _planes(state_dir: Path, hub: Client, now_s: float) -> tuple[PlaneHealth, ...]:
+async def _read_planes(state_dir: Path, hub: Client, now_s: float) -> tuple[PlaneHealth, ...]:
     """Return every plane that has a context, and every cell of the hub."""
     found_faults = read_faults(state_dir).items()
     faults = {plane: fault for plane, fault in found_faults if fault.is_active(now_s)}
@@ -121,18 +121,22 @@ async def _planes(state_dir: Path, hub: Client, now_s: float) -> tuple[PlaneHeal
     cells = {cell_plane(c.metadata.name): c for c in (await hub.list(CLUSTER)).items}
     found = [
         PlaneHealth(name, ANSWERS, broken.get(name, ""))
-        for name in _contexts(state_dir)
+        for name in _context_names(state_dir)
         if plane_role(name) != "cell"
     ]
-    stuck = {cell_plane(d.name): why for d in cell_directories(state_dir) if (why := _stuck(d))}
+    unresponsive_reasons = {
+        cell_plane(d.name): why
+        for d in cell_directories(state_dir)
+        if (why := _unresponsive_reason(d))
+    }
     for name, cluster in sorted(cells.items()):
-        health, why = _cell_health(cluster, stuck.get(name, ""), is_cut=name in cut)
+        health, why = _cell_health(cluster, unresponsive_reasons.get(name, ""), is_cut=name in cut)
         detail = "; ".join(filter(None, (why, broken.get(name, ""))))
         found.append(PlaneHealth(name, health, detail))
     return tuple(found)
 
 
-def _stuck(directory: Path) -> str:
+def _unresponsive_reason(directory: Path) -> str:
     """Return why the process of a cell does not respond; empty if it does."""
     running = find_running(directory)
     if running is None:
@@ -140,7 +144,7 @@ def _stuck(directory: Path) -> str:
     return "its process is suspended" if is_suspended(running) else ""
 
 
-def _cell_health(cluster: Cluster, stuck: str, *, is_cut: bool = False) -> tuple[str, str]:
+def _cell_health(cluster: Cluster, reason: str, *, is_cut: bool = False) -> tuple[str, str]:
     """Return health and detail of a cell.
 
     The hub keeps a cell Ready for a grace period; a suspended process or a fault injected by
@@ -148,13 +152,13 @@ def _cell_health(cluster: Cluster, stuck: str, *, is_cut: bool = False) -> tuple
     """
     ready = find_condition(cluster.status.conditions, "Ready")
     if ready is not None and ready.status != TRUE:
-        return SILENT, "; ".join(filter(None, (f"since {ready.last_transition_time}", stuck)))
-    if stuck or is_cut:
-        return SILENT, "; ".join(filter(None, (stuck, "the hub still waits for it")))
+        return SILENT, "; ".join(filter(None, (f"since {ready.last_transition_time}", reason)))
+    if reason or is_cut:
+        return SILENT, "; ".join(filter(None, (reason, "the hub still waits for it")))
     return (UNKNOWN if ready is None else ANSWERS), ""
 
 
-def _contexts(state_dir: Path) -> list[Any]:
+def _context_names(state_dir: Path) -> list[Any]:
     names = load_kubeconfig([state_dir / "kubeconfig"]).contexts
     return sorted(name for name in names if not name.startswith("operator/"))
 
@@ -174,7 +178,9 @@ def _as_json(
     }
 
 
-def _show(output: Output, state_dir: Path, running: LocalProcess, health: PlatformHealth) -> None:
+def _print_health(
+    output: Output, state_dir: Path, running: LocalProcess, health: PlatformHealth
+) -> None:
     state = "is running" if health.ready else "is starting or does not respond"
     output.data(f"The platform in {state_dir} {state} at {running.url} (pid {running.pid}).")
     if not health.planes:
@@ -187,5 +193,5 @@ def _show(output: Output, state_dir: Path, running: LocalProcess, health: Platfo
     output.data(output.table(("PLANE", "HEALTH", "DETAIL"), rows))
 
 
-def _start(environment: CliEnvironment, state_dir: Path) -> str:
+def _start_command(environment: CliEnvironment, state_dir: Path) -> str:
     return environment.command("local", "up", "--detach")

@@ -39,7 +39,7 @@ class LiveDisplay:
     def draw(self, title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         from rich.console import Group
 
-        self._fit()
+        self._resize()
         self._table = self._render(title, headings, rows)
         self.live.start()
         # The terminal prints typed keys, such as ^C, in the empty line. It is erased afterwards.
@@ -50,13 +50,13 @@ class LiveDisplay:
         them can be copied."""
         from rich.text import Text
 
-        self._fit()
+        self._resize()
         encodable = replace_unencodable(self.environment.stderr, text)
         self.live.console.print(Text(encodable, style=color), soft_wrap=True)
 
     def close(self) -> None:
         """Keep the table; the next line is printed below it."""
-        self._fit()
+        self._resize()
         self.live.update(self._table)
         self.live.stop()
 
@@ -64,7 +64,7 @@ class LiveDisplay:
     def is_wide(self) -> bool:
         return self.environment.columns() >= _WIDE_COLUMNS
 
-    def _fit(self) -> None:
+    def _resize(self) -> None:
         """Adapt to the size of the terminal.
 
         A terminal that became narrower has wrapped the drawn lines. Rich moves the cursor back by
@@ -188,17 +188,20 @@ def _table_of(
     bar_heading = ("PROGRESS",) if with_bars else ()
     headings = ("CITY", "PLACEMENT", "ROLLOUT", "READY", "UP-TO-DATE", *bar_heading, "REASON")
     rows = []
-    for p in (*progress.places, *progress.removing):
-        bar = render_bar(0 if p.phase is Phase.REMOVING else p.ready, p.desired)
+    for place_progress in (*progress.places, *progress.removing):
+        bar = render_bar(
+            0 if place_progress.phase is Phase.REMOVING else place_progress.ready,
+            place_progress.desired,
+        )
         rows.append(
             (
-                p.place.city,
-                p.place.placement,
-                p.phase,
-                f"{p.ready}/{p.desired}",
-                f"{p.updated}/{p.desired}",
+                place_progress.place.city,
+                place_progress.place.placement,
+                place_progress.phase,
+                f"{place_progress.ready}/{place_progress.desired}",
+                f"{place_progress.updated}/{place_progress.desired}",
                 *((bar,) if with_bars else ()),
-                _cause_text(p) or "-",
+                _cause_text(place_progress) or "-",
             )
         )
     return headings, rows
