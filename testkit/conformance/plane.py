@@ -78,9 +78,9 @@ async def read(watch: Watch, count: int) -> list[StoreEvent]:
     """Return the next ``count`` events, whether they arrive one by one or together."""
     events: list[StoreEvent] = []
     while len(events) < count:
-        news = await watch.next_events(ENOUGH_S)
-        assert news, f"the watch went silent after {len(events)} of {count} events"
-        events += news
+        new_events = await watch.next_events(ENOUGH_S)
+        assert new_events, f"the watch went silent after {len(events)} of {count} events"
+        events += new_events
     return events
 
 
@@ -102,11 +102,11 @@ async def check_planes_are_apart(disk: Disk) -> None:
     """Objects, versions and watches of one plane are independent of those of another."""
     async with open_store(disk()) as store:
         await store.create_plane("cell/a")
-        mine = await put(store, "thing", content="mine")
+        in_hub = await put(store, "thing", content="mine")
         await put(store, "second")
-        theirs = await store.put("cell/a", object_key("thing"), 0, body("thing", "theirs"))
-        assert store.get(PLANE, object_key("thing")) == mine
-        assert store.get("cell/a", object_key("thing")) == theirs
+        in_cell = await store.put("cell/a", object_key("thing"), 0, body("thing", "theirs"))
+        assert store.get(PLANE, object_key("thing")) == in_hub
+        assert store.get("cell/a", object_key("thing")) == in_cell
         assert (store.version(PLANE), store.version("cell/a")) == (2, 1)
         assert len(await read(store.watch("cell/a", THINGS, 0), 1)) == 1
         assert await refusal(store.put("cell/b", object_key("thing"), 0, body("thing"))) is NotFound

@@ -106,5 +106,5 @@ BEHAVIORS: Mapping[str, StatusFunction] = {
 }
 
 
-def _unix_s(moment: Any) -> float:
-    return datetime.fromisoformat(moment).replace(tzinfo=UTC).timestamp()
+def _unix_s(time_text: Any) -> float:
+    return datetime.fromisoformat(time_text).replace(tzinfo=UTC).timestamp()

@@ -161,9 +161,9 @@ class ProviderDriver:
         await self.inner.start(machine_id, spec, data)
         if self.provider.lie == "there-twice" and not known:
             namespace, name, uid = machine_id.split("/")
-            twin = f"{namespace}/{name}/twin-of-{uid}"
-            self.provider.lied_about[twin] = None
-            await self.inner.start(twin, spec, data)
+            duplicate = f"{namespace}/{name}/twin-of-{uid}"
+            self.provider.lied_about[duplicate] = None
+            await self.inner.start(duplicate, spec, data)
 
     async def remove(self, machine_id: str) -> None:
         self._answer()

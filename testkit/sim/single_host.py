@@ -79,7 +79,7 @@ def single_host(
     writes: list[Change] = []
     providers = {cell: Provider(lambda: EPOCH_S + loop.time(), boot_s=boot_s) for cell in cells}
 
-    def noted(_number: int, batch: Sequence[Entry]) -> None:
+    def record_writes(_number: int, batch: Sequence[Entry]) -> None:
         writes.extend(entry for entry in batch if isinstance(entry, Change))
 
     silent: set[PlaneName] = set()
@@ -92,7 +92,7 @@ def single_host(
 
         return HostTransport(answer)
 
-    def failed(_name: str, error: BaseException) -> None:
+    def raise_exit_error(_name: str, error: BaseException) -> None:
         raise error
 
     host_environment = HostEnvironment(
@@ -100,9 +100,9 @@ def single_host(
         credentials=credentials_of(planes),
         providers=providers,
         reach=reach,
-        on_commit=noted,
+        on_commit=record_writes,
         on_crash=lambda _name: None,
-        on_exit=failed,
+        on_exit=raise_exit_error,
         on_answer=lambda _request, _response: None,
     )
     roles = HostRoles("all", planes, True, controllers, ())

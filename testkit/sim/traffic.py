@@ -62,8 +62,8 @@ class SimulatedTraffic:
 
     def ports_of(self, plane: PlaneName) -> list[PublishedPort]:
         """Return the ports of a cell that have a backend."""
-        mine = sorted(key for key in self._ports if key[0].split(" ")[0] == plane)
-        return [self._ports[key][0] for key in mine if self._ports[key][0].backends]
+        keys = sorted(key for key in self._ports if key[0].split(" ")[0] == plane)
+        return [self._ports[key][0] for key in keys if self._ports[key][0].backends]
 
     async def connect(self, port: PublishedPort) -> BackendConnection[Backend] | None:
         return await self.balancer.connect(port)

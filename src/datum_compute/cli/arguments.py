@@ -76,32 +76,34 @@ def _argument(command: F, *types: str) -> F:
     return click.argument(
         *("name",),
         required=False,
-        callback=lambda ctx, _param, value: _given_or_known(ctx, bare_name(value, *types)),
+        callback=lambda ctx, _param, value: _given_or_saved_name(ctx, bare_name(value, *types)),
         shell_complete=workload_names,
     )(command)
 
 
 def instance_argument(command: F) -> F:
-    return click.argument("name", callback=named("instance"), shell_complete=instance_names)(
-        command
-    )
+    return click.argument(
+        "name", callback=strip_type_of("instance"), shell_complete=instance_names
+    )(command)
 
 
-def named(*types: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+def strip_type_of(
+    *types: str,
+) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
     """Return a callback that removes the type of a name such as ``workload/web``."""
     return lambda _ctx, _param, value: bare_name(value, *types)
 
 
 def bare_name(text: str | None, *types: str) -> str | None:
     """Return NAME of ``TYPE/NAME``, whose type must be one of ``types``; other text unchanged."""
-    before, slash, name = (text or "").partition("/")
+    type_part, slash, name = (text or "").partition("/")
     if not slash:
         return text
-    given = before.lower().partition(".")[0]  # of workloads.compute.datumapis.com
-    if given not in (*types, *(f"{one}s" for one in types)) or not name:
+    type_name = type_part.lower().partition(".")[0]  # of workloads.compute.datumapis.com
+    if type_name not in (*types, *(f"{singular}s" for singular in types)) or not name:
         article = "an" if types[0][0] in "aeiou" else "a"
-        meant = " or ".join(types)
-        raise click.BadParameter(f"{text!r} is not the name of {article} {meant}.")
+        expected_types = " or ".join(types)
+        raise click.BadParameter(f"{text!r} is not the name of {article} {expected_types}.")
     return name
 
 
@@ -114,7 +116,7 @@ def container_option(command: F) -> F:
     )(command)
 
 
-def _given_or_known(ctx: click.Context, value: str | None) -> str:
+def _given_or_saved_name(ctx: click.Context, value: str | None) -> str:
     if value:
         return value
     environment: CliEnvironment = ctx.obj

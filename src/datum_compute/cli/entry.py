@@ -47,8 +47,8 @@ def _unknown_option(
     parameters = error.ctx.command.params if error.ctx else []
     shown = [p for p in parameters if not (isinstance(p, click.Option) and p.hidden)]
     known = [name for p in shown for name in p.opts]
-    written, meant = suggest_option(error.option_name, known, arguments)
-    guess = f" Did you mean '{meant}'?" if meant else ""
+    written, suggestion = suggest_option(error.option_name, known, arguments)
+    guess = f" Did you mean '{suggestion}'?" if suggestion else ""
     return UsageError(f"No such option '{written}'.{guess}", f"See: {path} --help")
 
 

@@ -126,11 +126,11 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in _BY_NAME and not args[0].startswith("-"):
             close = get_close_matches(args[0], _BY_NAME, n=1)
-            meant = (
+            suggestion = (
                 f"{SUBCOMMAND_GROUPS[args[0]]} {args[0]}" if args[0] in SUBCOMMAND_GROUPS else ""
             )
-            meant = meant or (close[0] if close else "")
-            guess = f" Did you mean {meant!r}?" if meant else ""
+            suggestion = suggestion or (close[0] if close else "")
+            guess = f" Did you mean {suggestion!r}?" if suggestion else ""
             raise click.UsageError(f"There is no command {args[0]!r}.{guess}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -183,8 +183,8 @@ class NounGroup(click.Group):
         word, text = args[0], f"There is no command {args[0]!r} in {ctx.info_name!r}."
         close = get_close_matches(word, self.commands, n=1)
         if close:
-            meant = " ".join((ctx.command_path, close[0], *args[1:]))
-            return f"{text} Did you mean '{meant}'?"
+            suggestion = " ".join((ctx.command_path, close[0], *args[1:]))
+            return f"{text} Did you mean '{suggestion}'?"
         is_known_verb = word if word in {verb.name for verb in VERBS} else ""
         root = ctx.find_root().info_name
         return f"{text} Did you mean '{root} {' '.join(args)}'?" if is_known_verb else text

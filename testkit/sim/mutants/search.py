@@ -254,10 +254,10 @@ def shrink_finding(finding: MutantFinding) -> MutantFinding:
     all of them.
     """
     mutant = mutant_named(finding.mutant)
-    for story in small_scenarios():
-        found = run_with(mutant, story)
+    for small_scenario in small_scenarios():
+        found = run_with(mutant, small_scenario)
         if isinstance(found, Failure) and found.invariant in finding.invariants:
-            return replace(finding, scenario=story)
+            return replace(finding, scenario=small_scenario)
 
     def trial(scenario: Scenario) -> Trial:
         return run_with(mutant, scenario)

@@ -184,13 +184,13 @@ class _CustomWorld:
             host.start()
         await user.retry_until_done(lambda: program.prepare(user.client))
         acting = self._loop.create_task(program.act(user))
-        raging = self._loop.create_task(self._chaos.run(self._scenario.faults))
+        injecting = self._loop.create_task(self._chaos.run(self._scenario.faults))
         await asyncio.sleep(self._scenario.chaos_s)
         self._chaos.recover()
         self.observer.log("calm")
         await acting
-        if raging.done():
-            await raging
+        if injecting.done():
+            await injecting
         await self._settles(program.missing)
         self.observer.log("settled; everything is deleted")
         await program.tidy_up(user)

@@ -124,12 +124,12 @@ class SingleClusterWorld:
         acting = self._loop.create_task(self.users.perform_all(operations))
         leaving = self._loop.create_task(self._short_life(random))
         faults = draw_faults(stream(self._seed, "faults"), begin_s)
-        raging = self._loop.create_task(self.injector.run(faults))
+        injecting = self._loop.create_task(self.injector.run(faults))
         await asyncio.sleep(CHAOS_S)
         self.injector.recover()
         self.observer.log("calm")
         await self._until(lambda: "" if acting.done() and leaving.done() else "people insist")
-        for task in (acting, leaving, *([raging] if raging.done() else ())):
+        for task in (acting, leaving, *([injecting] if injecting.done() else ())):
             await task
         await self._until(lambda: self._find_missing(self.users.desired))
         await self._check_quiet()

@@ -95,26 +95,26 @@ def small_scenarios() -> list[Scenario]:
 def crash_points() -> Iterator[Scenario]:
     """For each layout, host and commit, yield a crash right before it is durable and right
     after."""
-    for story in small_scenarios():
-        commits = run_scenario(story).commits
-        for host in hosts_of(story.layout):
-            for number in range(1, _last_commit(story, host, commits) + 1):
+    for scenario in small_scenarios():
+        commits = run_scenario(scenario).commits
+        for host in hosts_of(scenario.layout):
+            for number in range(1, _last_commit(scenario, host, commits) + 1):
                 for durable in (False, True):
-                    yield _with_crash(story, host, number, durable=durable)
+                    yield _with_crash(scenario, host, number, durable=durable)
 
 
-def _with_crash(story: Scenario, host: str, number: int, *, durable: bool) -> Scenario:
-    return replace(story, faults=(CrashAtCommit(0.0, host, number, durable),))
+def _with_crash(scenario: Scenario, host: str, number: int, *, durable: bool) -> Scenario:
+    return replace(scenario, faults=(CrashAtCommit(0.0, host, number, durable),))
 
 
-def _last_commit(story: Scenario, host: str, commits: int) -> int:
+def _last_commit(scenario: Scenario, host: str, commits: int) -> int:
     """Count the commits of the host, by searching for the last at which it crashes."""
     low, high = 0, commits
-    if len(hosts_of(story.layout)) == 1:
+    if len(hosts_of(scenario.layout)) == 1:
         return commits
     while low < high:
         middle = (low + high + 1) // 2
-        if run_scenario(_with_crash(story, host, middle, durable=True)).crashes:
+        if run_scenario(_with_crash(scenario, host, middle, durable=True)).crashes:
             low = middle
         else:
             high = middle - 1

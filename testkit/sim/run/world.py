@@ -268,15 +268,15 @@ class World:
         if scenario.layout.published:
             visitors = Visitors(self.hosts, self.state, self.observer.report_violation, self._count)
             self._loop.create_task(visitors.run(scenario))
-        raging = self._loop.create_task(self.injector.run(scenario.faults))
+        injecting = self._loop.create_task(self.injector.run(scenario.faults))
         await asyncio.sleep(scenario.chaos_s)
         self.injector.recover()
         self.observer.log("calm")
         await self._until(lambda: "" if acting.done() else "users still retry")
         await acting
         await self._until(lambda: "late writes arrive" if self.network.in_transit else "")
-        if raging.done():
-            await raging
+        if injecting.done():
+            await injecting
         # A backlog of events arrives at a known time; the product can react only after that.
         await self._until(
             self.network.find_stalled_streams, from_s=self.network.backlog_arrives_s()
@@ -407,9 +407,11 @@ class World:
         if lost:
             self.sometimes["host lost"] = len(lost)
         left = tuple(name for name in layout.projects if name not in self.users.revoked)
-        there = (*left, *self.users.new_projects)
+        expected_projects = (*left, *self.users.new_projects)
         desired, serving = self.users.desired, self.users.serving
-        return ExpectedState(desired, there, layout.all_cells, lost, layout.instances, serving)
+        return ExpectedState(
+            desired, expected_projects, layout.all_cells, lost, layout.instances, serving
+        )
 
     # --- exits and crashes of hosts
 

@@ -189,8 +189,8 @@ async def _ask(session: Session, message: str, timeout_s: int | None) -> None:
         except asyncio.CancelledError:
             raise StoppedError("Stopped waiting; the request remains.") from None
         if found.state in passing:
-            again = session.command("access", "request", "--wait")
-            hint = f"Wait for it again: {again}"
+            retry_command = session.command("access", "request", "--wait")
+            hint = f"Wait for it again: {retry_command}"
             raise access_timeout_error(found, place, render_age(timeout_s), hint)
     session.emit_event("access", **access_document(session, found))
     if not session.as_json:

@@ -18,7 +18,7 @@ from datum_compute.api.membership import DRAINED
 from datum_compute.api.meta.codec import JsonObject, to_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import execution_namespace
-from datum_compute.cli.arguments import named
+from datum_compute.cli.arguments import strip_type_of
 from datum_compute.cli.connect.session import Session, run_on_hub
 from datum_compute.cli.errors import ConflictError, MissingError, TimedOutError
 from datum_compute.cli.options import connection_options, wait_options, yes_option
@@ -78,7 +78,7 @@ def list_cells(ctx: click.Context, output_format: str, no_headers: bool) -> None
 
 
 @click.command()
-@click.argument("name", callback=named("cell"))
+@click.argument("name", callback=strip_type_of("cell"))
 @connection_options
 @click.pass_context
 def drain(ctx: click.Context, name: str) -> None:
@@ -107,7 +107,7 @@ def drain(ctx: click.Context, name: str) -> None:
 
 
 @click.command()
-@click.argument("name", callback=named("cell"))
+@click.argument("name", callback=strip_type_of("cell"))
 @connection_options
 @click.pass_context
 def undrain(ctx: click.Context, name: str) -> None:
@@ -128,7 +128,7 @@ def undrain(ctx: click.Context, name: str) -> None:
 
 
 @click.command()
-@click.argument("name", callback=named("cell"))
+@click.argument("name", callback=strip_type_of("cell"))
 @click.option(
     "--force", is_flag=True, help="Remove it even if it has deployments or is unreachable."
 )
@@ -180,10 +180,10 @@ def leave(
             )
         except TimeoutError:
             flags = ("--force", "-y") if force else ("-y",)
-            again = session.command("cell", "leave", name, *flags)
+            retry_command = session.command("cell", "leave", name, *flags)
             raise TimedOutError(
                 f"Cell {name} is not removed after {render_age(timeout_s)}.",
-                f"The removal continues. Wait for it again: {again}",
+                f"The removal continues. Wait for it again: {retry_command}",
             ) from None
         session.output.data(f"Cell {name} has left.")
 

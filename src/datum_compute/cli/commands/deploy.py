@@ -14,9 +14,9 @@ from datum_compute.cli.arguments import (
     NAME_RULE,
     check_workload_name,
     is_workload_name,
-    named,
     parse_cities,
     parse_env,
+    strip_type_of,
 )
 from datum_compute.cli.commands.cities import city_of
 from datum_compute.cli.completion import city_names, instance_type_names, workload_names
@@ -25,7 +25,7 @@ from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.options import connection_options, output_option, wait_options, yes_option
-from datum_compute.cli.render.prompt import ask
+from datum_compute.cli.render.prompt import prompt_text
 from datum_compute.cli.workload.deploy import deploy_workloads
 from datum_compute.cli.workload.manifest import read_manifests
 from datum_compute.cli.workload.request import DeployOptions, DeployRequest, WorkloadFlags
@@ -41,16 +41,16 @@ async def prompt_flags(session: Session, flags: WorkloadFlags) -> WorkloadFlags:
     listed = await session.client.list(LOCATION_BINDING)
     known_cities = sorted(city_of(binding) for binding in listed.items)
     session.print_note(f"Deploying to {session.target_name}. Press Ctrl-C to cancel.")
-    name = ask(
+    name = prompt_text(
         environment,
         "Name of the workload",
         _default_name(environment.cwd.name),
         lambda answer: "" if is_workload_name(answer) else NAME_RULE,
     )
-    image = flags.image or ask(environment, "Image, with its tag")
+    image = flags.image or prompt_text(environment, "Image, with its tag")
     cities = flags.cities or parse_cities(
         (
-            ask(
+            prompt_text(
                 environment,
                 f"Cities, separated by commas ({', '.join(known_cities)})",
                 known_cities[0] if known_cities else "",
@@ -58,7 +58,9 @@ async def prompt_flags(session: Session, flags: WorkloadFlags) -> WorkloadFlags:
             ),
         )
     )
-    minimum = flags.minimum or int(ask(environment, "Instances in each city", "1", _count_problem))
+    minimum = flags.minimum or int(
+        prompt_text(environment, "Instances in each city", "1", _count_problem)
+    )
     return replace(flags, name=name, image=image, cities=cities, minimum=minimum)
 
 
@@ -97,7 +99,9 @@ _FLAG_NAMES = {"cities": "--city", "minimum": "--min", "instance_type": "--insta
 
 
 @click.command(short_help="Create or update a workload and wait for it.")
-@click.argument("name", required=False, callback=named("workload"), shell_complete=workload_names)
+@click.argument(
+    "name", required=False, callback=strip_type_of("workload"), shell_complete=workload_names
+)
 @click.option("--image", metavar="IMAGE", help="Container image.")
 @click.option(
     *("--city", "cities"),

@@ -215,18 +215,19 @@ async def wait_until_gone(
 ) -> Set[str]:
     """Wait for the deletion. Return the uids of the deployments that were deleted."""
     watch = RemovalWatch(session, name, uid)
-    again = session.command("destroy", name, "-y")
+    retry_command = session.command("destroy", name, "-y")
     try:
         await wait_until(session, watch.poll, timeout_s=timeout_s)
     except TimeoutError:
         raise TimedOutError(
             f"Workload {name!r} is not deleted after {render_age(timeout_s)}; "
             f"remaining: {watch.latest or 'unknown'}.",
-            f"The deletion continues. Wait for it again: {again}",
+            f"The deletion continues. Wait for it again: {retry_command}",
         ) from None
     except asyncio.CancelledError:
         raise StoppedError(
-            f"Stopped waiting; the deletion of {name!r} continues.", f"Wait for it again: {again}"
+            f"Stopped waiting; the deletion of {name!r} continues.",
+            f"Wait for it again: {retry_command}",
         ) from None
     return watch.parts
 

@@ -24,7 +24,7 @@ from datum_compute.api.kinds import (
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.timestamps import parse_timestamp
 from datum_compute.api.quota import QUOTA_NAMESPACE
-from datum_compute.cli.arguments import named
+from datum_compute.cli.arguments import strip_type_of
 from datum_compute.cli.commands.cities import city_of
 from datum_compute.cli.commands.quota import bucket_name
 from datum_compute.cli.completion import workload_names
@@ -148,7 +148,9 @@ class CheckResult:
 
 
 @click.command(short_help="Check everything a workload needs.")
-@click.argument("name", required=False, callback=named("workload"), shell_complete=workload_names)
+@click.argument(
+    "name", required=False, callback=strip_type_of("workload"), shell_complete=workload_names
+)
 @list_options
 @connection_options
 @click.pass_context
@@ -230,8 +232,8 @@ async def _clock(session: Session) -> CheckResult:
         "metadata": {"generateName": "doctor-", "namespace": session.namespace},
     }
     created = await session.client.create_plain(CONFIG_MAP, probe, dry_run=True)
-    here = session.environment.now()
-    skew_s = here - parse_timestamp(created["metadata"]["creationTimestamp"])
+    local_time_s = session.environment.now()
+    skew_s = local_time_s - parse_timestamp(created["metadata"]["creationTimestamp"])
     text = f"{abs(skew_s):.0f} s apart from the clock of the platform"
     if abs(skew_s) > _SKEW_MAX_S:
         return CheckResult(

@@ -7,7 +7,7 @@ import click
 from datum_compute.api.events import Event
 from datum_compute.api.kinds import EVENT
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.cli.arguments import named
+from datum_compute.cli.arguments import strip_type_of
 from datum_compute.cli.completion import workload_names
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.options import connection_options
@@ -22,7 +22,9 @@ from datum_compute.cli.workload.observe import find_workload, observe_parts
 
 
 @click.command(short_help="Show the events of a workload.")
-@click.argument("name", required=False, callback=named("workload"), shell_complete=workload_names)
+@click.argument(
+    "name", required=False, callback=strip_type_of("workload"), shell_complete=workload_names
+)
 @click.option("--warnings", is_flag=True, help="Show only warnings.")
 @list_options
 @connection_options

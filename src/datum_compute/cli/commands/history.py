@@ -19,7 +19,7 @@ from datum_compute.api.labels import WORKLOAD_NAME
 from datum_compute.api.meta.codec import DecodeError, JsonObject, canonical, from_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.object_diff import render_changes
-from datum_compute.cli.arguments import named, workload_argument
+from datum_compute.cli.arguments import strip_type_of, workload_argument
 from datum_compute.cli.completion import workload_names
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import MissingError, UsageError
@@ -133,7 +133,7 @@ def history(ctx: click.Context, name: str, output_format: str, no_headers: bool)
 
 
 @click.command("show")
-@click.argument("name", callback=named("workload"), shell_complete=workload_names)
+@click.argument("name", callback=strip_type_of("workload"), shell_complete=workload_names)
 @click.argument("revision", type=REVISION_NAME)
 @output_option("yaml", "json")
 @connection_options
@@ -158,7 +158,7 @@ def show(ctx: click.Context, name: str, revision: str, output_format: str) -> No
 
 
 @click.command("diff")
-@click.argument("name", callback=named("workload"), shell_complete=workload_names)
+@click.argument("name", callback=strip_type_of("workload"), shell_complete=workload_names)
 @click.argument("older", type=REVISION_NAME, required=False)
 @click.argument("newer", type=REVISION_NAME, required=False)
 @output_option("table", "json")
@@ -237,8 +237,8 @@ def previous_revision(session: Session, name: str, found: list[Recorded]) -> str
 
 
 def comparable_spec(spec: object) -> JsonObject:
-    whole = canonical(spec)
-    return {"template": whole["template"], "placements": whole["placements"]}
+    spec_json = canonical(spec)
+    return {"template": spec_json["template"], "placements": spec_json["placements"]}
 
 
 def revision_document(recorded: Recorded) -> JsonObject:

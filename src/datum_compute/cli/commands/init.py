@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import click
 
-from datum_compute.cli.arguments import check_workload_name, is_workload_name, named, parse_cities
+from datum_compute.cli.arguments import (
+    check_workload_name,
+    is_workload_name,
+    parse_cities,
+    strip_type_of,
+)
 from datum_compute.cli.completion import city_names, workload_names
 from datum_compute.cli.connect.project_file import FILE_NAME, ProjectFile, render_project_file
 from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import UsageError
 from datum_compute.cli.options import connection_options, target_options
 from datum_compute.cli.render.output import build_output
-from datum_compute.cli.render.prompt import ask
+from datum_compute.cli.render.prompt import prompt_text
 
 
 @click.command(short_help="Write datum.toml with the default workload.")
-@click.argument("name", required=False, callback=named("workload"), shell_complete=workload_names)
+@click.argument(
+    "name", required=False, callback=strip_type_of("workload"), shell_complete=workload_names
+)
 @click.option(
     *("--city", "cities"),
     multiple=True,
@@ -41,7 +48,7 @@ def init(ctx: click.Context, name: str | None, cities: tuple[str, ...], force: b
         raise UsageError(f"{FILE_NAME} already exists.", "Replace it with --force.")
     if not name and environment.may_ask:
         default = environment.cwd.name
-        name = ask(environment, "Workload", default if is_workload_name(default) else "")
+        name = prompt_text(environment, "Workload", default if is_workload_name(default) else "")
     check_workload_name(name or "", environment)
     content = ProjectFile(None, target_options(ctx).project, name or "", parse_cities(cities))
     try:

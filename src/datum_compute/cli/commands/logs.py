@@ -102,8 +102,10 @@ class WorkloadLogReader:
         listed = await self.session.client.list(
             INSTANCE, self.session.namespace, labels={WORKLOAD_UID: self.uid}
         )
-        here = {i.metadata.name for i in listed.items if self._is_chosen(i)}
-        return sorted(here | set(self.cursors))  # a deleted instance may have unread lines
+        selected_names = {i.metadata.name for i in listed.items if self._is_chosen(i)}
+        return sorted(
+            selected_names | set(self.cursors)
+        )  # a deleted instance may have unread lines
 
     def _is_chosen(self, instance: Instance) -> bool:
         return not self.selected.cities or place_of(instance).city in self.selected.cities

@@ -51,7 +51,7 @@ def quota(ctx: click.Context, constrained: bool, output_format: str, no_headers:
             sorted(rows, key=bucket_order),
             output_format,
             headers=not no_headers,
-            beside={"cities": [_city_document(city) for city in cities]},
+            extra_fields={"cities": [_city_document(city) for city in cities]},
         )
         if output_format in ("table", "wide") and cities and not constrained:
             _print_cities(session, cities)

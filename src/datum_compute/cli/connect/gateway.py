@@ -93,7 +93,7 @@ class PlaneGateway:
         if url.scheme != "https" or not url.netloc:
             raise OtherError(f"{_NOTICE} of this plane contains no https address of a gateway.")
         authority = notice.get(NOTICE_AUTHORITY, "")
-        there = replace(
+        gateway = replace(
             self._connection,
             server=f"https://{url.netloc}",
             path_prefix=url.path.rstrip("/"),
@@ -102,10 +102,10 @@ class PlaneGateway:
             insecure=False,
         )
         try:
-            opened = self._open_transport(there)
+            opened = self._open_transport(gateway)
         except ValueError as error:  # an invalid certificate authority
             raise OtherError(f"{_NOTICE} of this plane: {error}.") from error
-        return build_client(there, await self._stack.enter_async_context(opened))
+        return build_client(gateway, await self._stack.enter_async_context(opened))
 
 
 async def _response(request: Awaitable[T]) -> T:

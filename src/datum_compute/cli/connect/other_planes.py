@@ -87,9 +87,10 @@ async def find_deployment(client: Client, instance: Instance) -> WorkloadDeploym
 def as_seen_from(copy: Instance, plane: PlaneName, link: Link) -> Link:
     """Adapt the command of a link: the user acts in the project, but reads on the cell."""
     if link.actor is Actor.USER:
-        here = f"--namespace={copy.metadata.namespace}"
+        namespace_option = f"--namespace={copy.metadata.namespace}"
         return replace(
-            link, command=link.command.replace(f"--namespace={link.ref.namespace}", here)
+            link,
+            command=link.command.replace(f"--namespace={link.ref.namespace}", namespace_option),
         )
     return replace(link, command=link.command.replace("kubectl ", f"kubectl --context={plane} ", 1))
 

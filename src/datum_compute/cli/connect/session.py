@@ -94,8 +94,10 @@ def run_in_session(
     options = target_options(ctx)
     target = resolve_target(environment, options)
     if options.request_timeout:
-        patient = replace(target.connection, read_s=float(parse_duration(options.request_timeout)))
-        target = replace(target, connection=patient)
+        connection = replace(
+            target.connection, read_s=float(parse_duration(options.request_timeout))
+        )
+        target = replace(target, connection=connection)
     namespace = options.namespace or target.connection.namespace
     return run_loop(_run_session(environment, target, namespace, body, as_json=as_json))
 

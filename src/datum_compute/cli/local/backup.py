@@ -93,16 +93,18 @@ def restore_backup(environment: CliEnvironment, state_dir: Path, file: Path, yes
         question = f"Replace the platform in {state_dir} with the backup of {archive.created_at}?"
         confirm(environment, question)
     prepare_state_dir(state_dir)
-    stamp = timestamp(environment.now()).replace(":", "").replace("-", "")
+    started_at = timestamp(environment.now()).replace(":", "").replace("-", "")
     with _report_errors("The restore failed", state_dir), holding(state_dir):
-        aside = restore(state_dir, archive, stamp)
+        previous_state_dir = restore(state_dir, archive, started_at)
     objects, planes = _count_objects_and_planes(archive)
     output.data(
         f"The backup of {archive.created_at} was restored to {state_dir}: {objects} objects of "
         f"{planes} planes."
     )
-    if aside is not None:
-        output.note(f"The previous state is in {aside}. Delete it when it is no longer needed.")
+    if previous_state_dir is not None:
+        output.note(
+            f"The previous state is in {previous_state_dir}. Delete it when it is no longer needed."
+        )
     start = environment.command("local", "up", "--detach")
     output.note(f"Start it: {start}")
 

@@ -16,7 +16,7 @@ import click
 
 from datum_compute.api.meta.codec import DecodeError
 from datum_compute.api.planes import HUB, cell_plane
-from datum_compute.cli.arguments import named
+from datum_compute.cli.arguments import strip_type_of
 from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import MissingError, UsageError
 from datum_compute.cli.local.options import parse_short, state_dir_option
@@ -71,7 +71,7 @@ def chaos(ctx: click.Context) -> None:
 
 
 @chaos.command()
-@click.argument("target", callback=named("cell"))
+@click.argument("target", callback=strip_type_of("cell"))
 @_for_option("")
 @state_dir_option
 @click.pass_obj
@@ -86,7 +86,7 @@ def cut(environment: CliEnvironment, target: str, for_s: int | None, state_dir: 
 
 
 @chaos.command()
-@click.argument("target", callback=named("cell"))
+@click.argument("target", callback=strip_type_of("cell"))
 @click.option(
     "--by",
     "delay_s",
@@ -112,7 +112,7 @@ def slow(
 
 
 @chaos.command()
-@click.argument("target", callback=named("cell"))
+@click.argument("target", callback=strip_type_of("cell"))
 @_for_option(f"{_CRASH_S}s")
 @state_dir_option
 @click.pass_obj
@@ -127,7 +127,7 @@ def crash(environment: CliEnvironment, target: str, for_s: int | None, state_dir
 
 
 @chaos.command()
-@click.argument("target", default="", callback=named("cell"))
+@click.argument("target", default="", callback=strip_type_of("cell"))
 @state_dir_option
 @click.pass_obj
 def heal(environment: CliEnvironment, target: str, state_dir: Path) -> None:
@@ -139,8 +139,8 @@ def heal(environment: CliEnvironment, target: str, state_dir: Path) -> None:
     """
     _require_running(environment, state_dir)
     faults = read_faults(state_dir)
-    named = target and not has_processes(state_dir)
-    plane = _parse_target(state_dir, target) if named else ""
+    strip_type_of = target and not has_processes(state_dir)
+    plane = _parse_target(state_dir, target) if strip_type_of else ""
     left = {name: fault for name, fault in faults.items() if target and name != plane}
     _write_faults(state_dir, left)
     healed = sorted((set(faults) - set(left)) | set(_resume_processes(state_dir, target)))
@@ -219,10 +219,12 @@ def _signal_process(
     signal_ = signal.SIGSTOP if fault.kind == "cut" else signal.SIGKILL
     os.kill(running.pid, signal_)
     words = ("heal", target) if fault.kind == "cut" else ()
-    again = ("local", "chaos", *words) if words else ("local", "up", "--processes", "--detach")
+    recovery_command = (
+        ("local", "chaos", *words) if words else ("local", "up", "--processes", "--detach")
+    )
     output = build_output(environment)
     output.data(f"{target}: sent {signal_.name} to process {running.pid}")
-    output.note(f"Undo it: {environment.command(*again)}")
+    output.note(f"Undo it: {environment.command(*recovery_command)}")
 
 
 def _no_process(environment: CliEnvironment, state_dir: Path, target: str) -> MissingError:

@@ -309,16 +309,16 @@ async def copy_project(target: Target, move: Move, report: ReportCopy, *, force:
 
 async def verify(target: Target, moves: Iterable[Move]) -> list[str]:
     """Return a sentence for each object that differs from its copy."""
-    wrong = []
+    mismatches = []
     for move in moves:
         plane = target.plane_of(move.project)
-        sides = [(plane, copy) for copy in move.copies.all()]
+        copies = [(plane, copy) for copy in move.copies.all()]
         if target.platform is not None:
-            sides += [(target.platform, copy) for copy in move.makers]
-        for client, copy in sides:
+            copies += [(target.platform, copy) for copy in move.makers]
+        for client, copy in copies:
             if why := await differences(client, copy):
-                wrong.append(f"{copy} of project {move.project} {why}")
-    return wrong
+                mismatches.append(f"{copy} of project {move.project} {why}")
+    return mismatches
 
 
 async def _has_project(platform: Client, name: str) -> bool:

@@ -254,10 +254,10 @@ def _print_not_started(environment: CliEnvironment, state_dir: Path, started: St
     if not started.left:
         return
     every = ",".join(path.name for path in cell_directories(state_dir))
-    again = environment.command("local", "up", f"--cells={every}", "--detach")
+    join_command = environment.command("local", "up", f"--cells={every}", "--detach")
     output = build_output(environment)
     output.note(f"Not started, because they left the platform: {', '.join(started.left)}.")
-    output.note(f"Join again:    {again}")
+    output.note(f"Join again:    {join_command}")
 
 
 def _parse_cells(text: str) -> str:

@@ -79,15 +79,15 @@ def print_listing(
     *,
     headers: bool = True,
     footer: str = "",
-    beside: JsonObject | None = None,
+    extra_fields: JsonObject | None = None,
 ) -> None:
     """Print a list: ``footer`` below a table, ``beside`` next to the items of a document."""
-    whole = {**_documents(listing, rows), **(beside or {})}
+    document = {**_documents(listing, rows), **(extra_fields or {})}
     match output_format:
         case "json":
-            output.json(whole)
+            output.json(document)
         case "yaml":
-            output.yaml(whole)
+            output.yaml(document)
         case "name":
             _print_lines(output, [f"{listing.noun}/{listing.name(row)}" for row in rows])
         case "csv":
@@ -97,7 +97,7 @@ def print_listing(
             if footer and headers:
                 output.note(footer)
         case path:
-            output.data(_found_text(whole, _path(path)))
+            output.data(_found_text(document, _path(path)))
 
 
 def _documents(listing: Listing[T], rows: Sequence[T]) -> JsonObject:
@@ -223,8 +223,8 @@ def age_of(obj: ApiObject, now: float) -> str:
     return age_since(obj.metadata.creation_timestamp, now)
 
 
-def age_since(moment: str | None, now: float) -> str:
+def age_since(timestamp: str | None, now: float) -> str:
     """Return the age of a time; a dash if it is unknown (empty, or the default of 1970)."""
-    if not moment or moment.startswith("1970-"):
+    if not timestamp or timestamp.startswith("1970-"):
         return "-"
-    return render_age(now - parse_timestamp(moment))
+    return render_age(now - parse_timestamp(timestamp))

@@ -47,7 +47,7 @@ def check_confirmation(confirmed: str | None, name: str) -> bool:
     return confirmed is not None
 
 
-def ask(
+def prompt_text(
     environment: CliEnvironment,
     question: str,
     default: str = "",
@@ -57,10 +57,10 @@ def ask(
     while True:
         shown = f"{question} [{default}]: " if default else f"{question}: "
         answer = read_answer(environment, shown) or default
-        wrong = problem(answer) if answer else "A value is required. Press Ctrl-C to cancel."
-        if not wrong:
+        message = problem(answer) if answer else "A value is required. Press Ctrl-C to cancel."
+        if not message:
             return answer
-        environment.stderr.write(strip_controls(wrong) + "\n")
+        environment.stderr.write(strip_controls(message) + "\n")
 
 
 def read_answer(environment: CliEnvironment, question: str) -> str:

@@ -230,8 +230,8 @@ def _count_updated(
         return status.updated_replicas
     if reported:
         return 0
-    here = (i for i in instances if place_of(i) == place)
-    return sum(i.status.controller.observed_template_hash == current for i in here)
+    instances_of_place = (i for i in instances if place_of(i) == place)
+    return sum(i.status.controller.observed_template_hash == current for i in instances_of_place)
 
 
 def _is_current(deployment: WorkloadDeployment) -> bool:
@@ -315,10 +315,10 @@ def _cause(
 
     A cause is preferred to a pointer, and an instance to its deployment.
     """
-    here = sorted(
+    instances_of_place = sorted(
         (i for i in instances if place_of(i) == place), key=lambda instance: instance.metadata.name
     )
-    candidates = [_not_true(i.status.conditions, READY) for i in here]
+    candidates = [_not_true(i.status.conditions, READY) for i in instances_of_place]
     conditions = deployment.status.conditions
     candidates += [_not_true(conditions, type_) for type_ in (AVAILABLE, PROGRESSING)]
     causes = [cause for cause in candidates if cause.reason]

@@ -172,8 +172,8 @@ def _find_unreachable(hub: CachedClient, instance: Instance) -> UnreachableCell 
 
 def annotated_cell(copy: Instance) -> Iterable[str]:
     """Return the cell that the copy's annotation names, if its label names another one."""
-    labelled = copy.metadata.labels.get(labels.CELL)
-    return (cell for cell in source_cells(copy) if cell != labelled)
+    labeled_cell = copy.metadata.labels.get(labels.CELL)
+    return (cell for cell in source_cells(copy) if cell != labeled_cell)
 
 
 def map_hub_instance(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
@@ -318,11 +318,11 @@ def _by_reason(instance: Instance) -> Iterable[str]:
     return (reason,) if reason else ()
 
 
-def quarantine_gauge(view_of: Callable[[PlaneName], CachedClient | None]) -> ComputedGauge:
+def quarantine_gauge(client_of: Callable[[PlaneName], CachedClient | None]) -> ComputedGauge:
     """Return a gauge of quarantined copies by reason, including reasons without any."""
 
     def readings() -> Iterable[GaugeSample]:
-        hub = view_of(HUB)
+        hub = client_of(HUB)
         informer = hub.informer(INSTANCE) if hub is not None else None
         counts = informer.cache.counts(QUARANTINED.name) if informer is not None else {}
         return [((reason,), float(counts.get(reason, 0))) for reason in REASONS]

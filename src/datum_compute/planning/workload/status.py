@@ -96,10 +96,13 @@ def workload_status(
         for name in sorted(placement.name for placement in workload.spec.placements)
     ]
     generation = workload.metadata.generation
-    good, bad = Reason.AVAILABLE_PLACEMENT_FOUND, Reason.NO_AVAILABLE_PLACEMENTS
+    reason_if_available, reason_if_unreported = (
+        Reason.AVAILABLE_PLACEMENT_FOUND,
+        Reason.NO_AVAILABLE_PLACEMENTS,
+    )
     conditions = workload.status.conditions
     for condition in (
-        _available_condition(ordered, good, bad, generation, now),
+        _available_condition(ordered, reason_if_available, reason_if_unreported, generation, now),
         _progressing_condition(workload, ordered, now),
     ):
         conditions = with_condition(conditions, condition)
@@ -143,8 +146,13 @@ def _placement_status(
     now: str,
 ) -> PlacementStatus:
     observed = next((p for p in workload.status.placements if p.name == name), None)
-    good, bad = Reason.AVAILABLE_DEPLOYMENT_FOUND, Reason.NO_AVAILABLE_DEPLOYMENTS
-    available = _available_condition(deployments, good, bad, workload.metadata.generation, now)
+    reason_if_available, reason_if_unreported = (
+        Reason.AVAILABLE_DEPLOYMENT_FOUND,
+        Reason.NO_AVAILABLE_DEPLOYMENTS,
+    )
+    available = _available_condition(
+        deployments, reason_if_available, reason_if_unreported, workload.metadata.generation, now
+    )
     return PlacementStatus(
         name=name,
         conditions=with_condition(observed.conditions if observed else [], available),
@@ -156,19 +164,23 @@ def _placement_status(
 
 
 def _available_condition(
-    deployments: Sequence[WorkloadDeployment], good: Reason, bad: Reason, generation: int, now: str
+    deployments: Sequence[WorkloadDeployment],
+    reason_if_available: Reason,
+    reason_if_unreported: Reason,
+    generation: int,
+    now: str,
 ) -> Condition:
     """Return Available: True if any deployment is available, otherwise that of the worst one."""
     found = [c for d in deployments if (c := find_condition(d.status.conditions, AVAILABLE))]
     ready = sum(d.status.ready_replicas for d in deployments)
     wanted = sum(d.status.desired_replicas for d in deployments)
     if any(c.status == TRUE for c in found):
-        value = ConditionValue(TRUE, good, f"{ready}/{wanted} instances are ready")
+        value = ConditionValue(TRUE, reason_if_available, f"{ready}/{wanted} instances are ready")
     elif found:
         worst = max(found, key=lambda condition: DEPLOYMENT_RANK.get(condition.reason, 0))
         value = ConditionValue(worst.status, worst.reason, worst.message)
     else:
-        value = ConditionValue(FALSE, bad, "No city has reported yet")
+        value = ConditionValue(FALSE, reason_if_unreported, "No city has reported yet")
     return make_condition(AVAILABLE, value, generation=generation, now=now)
 
 
