@@ -156,7 +156,7 @@ class Cache(Generic[T]):
         if cached is not None and cached.version == version and cached.uid == metadata.uid:
             return cached
         if isinstance(obj, UndecodableObject):
-            keys = self._share(self._metadata_keys(metadata), cached)
+            keys = self._intern_keys(self._metadata_keys(metadata), cached)
             body, error = obj.body, obj.error
         else:
             body, (keys, error) = encode(obj), self._compute_index_keys(obj, cached)
@@ -227,14 +227,14 @@ class Cache(Generic[T]):
                 keys.append((_LABEL_INDEX_PREFIX + label, value))
         return keys
 
-    def _share(
+    def _intern_keys(
         self, keys: list[IndexKey], cached: CacheEntry | None = None
     ) -> tuple[IndexKey, ...]:
         """Return the keys without duplicates, as objects shared between entries to save memory."""
-        found = tuple(keys)
-        if cached is not None and cached.index_keys == found:
+        new_keys = tuple(keys)
+        if cached is not None and cached.index_keys == new_keys:
             return cached.index_keys
-        return tuple(dict.fromkeys(self._shared_keys.setdefault(key, key) for key in found))
+        return tuple(dict.fromkeys(self._shared_keys.setdefault(key, key) for key in new_keys))
 
     def _add_label_index(self, label: str) -> None:
         self._labels[label] = None
@@ -249,7 +249,7 @@ class Cache(Generic[T]):
         """Return the entry with keys for the current set of indexes."""
         if entry.error:
             metadata = _metadata_decoder.decode(entry.body).metadata
-            keys, error = self._share(self._metadata_keys(metadata)), entry.error
+            keys, error = self._intern_keys(self._metadata_keys(metadata)), entry.error
         else:
             keys, error = self._compute_index_keys(self.decode(entry))
         return msgspec.structs.replace(
@@ -261,9 +261,9 @@ class Cache(Generic[T]):
     ) -> tuple[tuple[IndexKey, ...], str]:
         """Return the keys and an error: if an index function raises, the object is unreadable."""
         try:
-            return self._share(self._all_keys(obj), cached), ""
+            return self._intern_keys(self._all_keys(obj), cached), ""
         except Exception as error:
-            keys = self._share(self._metadata_keys(obj.metadata))
+            keys = self._intern_keys(self._metadata_keys(obj.metadata))
             return keys, f"an index function raised {error!r}"
 
 

@@ -247,14 +247,14 @@ def _quota_race() -> Iterator[None]:
     """Each claim is decided as if there were no other pending claims."""
 
     def make(original: Any) -> Any:
-        def each_alone(state: Any) -> list[Any]:
-            make_condition = []
+        def decide_separately(state: Any) -> list[Any]:
+            decisions = []
             for decision in original(state):
-                alone = original(replace(state, waiting=[decision.claim]))
-                make_condition += [d for d in alone if d.claim is decision.claim]
-            return make_condition
+                decided = original(replace(state, waiting=[decision.claim]))
+                decisions += [d for d in decided if d.claim is decision.claim]
+            return decisions
 
-        return each_alone
+        return decide_separately
 
     with function_replaced(decide_claims, make):
         yield

@@ -67,7 +67,7 @@ def test_a_pool_is_cut_into_prefixes_of_one_length(pool: Pool, count: int) -> No
     assert pool.count == count
     last = ip_network(pool.prefix(count - 1))
     assert last.prefixlen == pool.length
-    assert last.broadcast_address == pool.whole.broadcast_address
+    assert last.broadcast_address == pool.network.broadcast_address
 
 
 @given(st.lists(st.text(max_size=8), min_size=1, max_size=6))

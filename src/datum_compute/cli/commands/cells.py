@@ -252,7 +252,7 @@ def _capacity(row: Row) -> str:
 
 
 def _used_instances(row: Row) -> str:
-    """Return the instances as the cell counts them, else as the hub does."""
+    """Return the number of instances that the cell reports, otherwise the number on the hub."""
     counted = "-" if row.instances is None else str(row.instances)
     return row.cluster.status.resource_summary.allocated.get("instances", counted)
 

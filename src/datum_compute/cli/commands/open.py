@@ -82,7 +82,7 @@ def _missing_address_error(session: Session, workload: Workload) -> MissingError
 
 
 def _ports(workload: Workload) -> list[ContainerPort]:
-    """Those of TCP, the one for browsers first."""
+    """Return the TCP ports; a port that is named for HTTP comes first."""
     ports = [
         port
         for container in workload.spec.template.spec.runtime.sandbox.containers

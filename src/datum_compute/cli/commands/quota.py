@@ -123,7 +123,7 @@ def _metric(bucket: AllowanceBucket) -> QuotaMetric | None:
 
 
 def shown_amount(bucket: AllowanceBucket, base_units: int) -> str:
-    """Return an amount in the display unit, exact to three decimals, so that a rest is visible."""
+    """Return an amount in the display unit, with up to three decimals."""
     metric = _metric(bucket)
     return f"{base_units / (metric.factor if metric else 1):.3f}".rstrip("0").rstrip(".")
 

@@ -70,7 +70,7 @@ def restart_everywhere(workload: JsonObject, now: str) -> None:
 
 
 def restart_city(workload: JsonObject, city: str, now: str) -> None:
-    """Entries of cities that it has left behind go at the same time."""
+    """Record a restart of the city. Remove entries of cities that the workload does not run in."""
     spec = workload["spec"]
     present = [normalize_city(c) for p in spec["placements"] for c in p["cityCodes"]]
     if city not in present:

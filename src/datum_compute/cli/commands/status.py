@@ -42,7 +42,7 @@ _COLORS = {"Available": "green", "Unavailable": "red"}
 
 @dataclass(slots=True)
 class CauseTexts:
-    """Renders reasons and messages. A cause that was rendered before is only named."""
+    """Renders reasons and messages. A cause that was rendered before is shortened to its reason."""
 
     now: float
     _rendered: set[tuple[str, str]] = field(default_factory=set)

@@ -42,9 +42,9 @@ def print_crash_reports(session: Session, ends: list[JsonObject]) -> None:
     data, now = session.output.data, session.environment.now()
     data("")
     data(f"Ended {age_since(last['endedAt'], now)} ago: {one_line(last['message'])}")
-    for title, text in _facts(last):
+    for title, text in _exit_fields(last):
         data(f"  {title + ':':<11} {one_line(text)}")
-    for title, lines in (("What happened", _moments(last)), ("Last lines", last["lines"])):
+    for title, lines in (("What happened", _timeline(last)), ("Last lines", last["lines"])):
         if lines:
             data(f"  {title}:")
         for line in lines:
@@ -85,19 +85,19 @@ def print_deleted_instance(
     print_document(session.output, output_format, lambda: document, lines, f"instance/{name}")
 
 
-def _facts(end: JsonObject) -> list[tuple[str, str]]:
+def _exit_fields(end: JsonObject) -> list[tuple[str, str]]:
     code = "" if end["exitCode"] is None else str(end["exitCode"])
     out_of_memory = " (out of memory)" if end["outOfMemory"] else ""
     ran = f"{end['startedAt']} to {end['endedAt']}" if end["startedAt"] else ""
-    facts = [
+    fields = [
         ("Container", end["container"]),
         ("Exit code", f"{code}{out_of_memory}"),
         ("Ran", ran),
         ("Restarts", str(end["restarts"])),
         *(("Probe", f"{title}: {words}") for title, words in end["probes"].items()),
     ]
-    return [(title, text) for title, text in facts if text]
+    return [(title, text) for title, text in fields if text]
 
 
-def _moments(end: JsonObject) -> list[str]:
-    return [f"{moment['at']}  {moment['text']}" for moment in end["moments"]]
+def _timeline(end: JsonObject) -> list[str]:
+    return [f"{event['at']}  {event['text']}" for event in end["moments"]]

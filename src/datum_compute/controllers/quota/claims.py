@@ -279,7 +279,7 @@ async def reconcile_namespace(context: Context, key: Key) -> Outcome:
         return Done()
     if await hub.get_uncached(NAMESPACE, key.ref) is not None:
         return Done()
-    if any(carries(work, name) for work in (await hub.client.list(WORK)).items):
+    if any(contains_namespace(work, name) for work in (await hub.client.list(WORK)).items):
         return Requeue(WORK_RECHECK_S)
     return await apply_plan(context.planes, plan)
 
@@ -300,8 +300,8 @@ def _plan_claims(context: Context, label: str, value: str, reason: str) -> Plan:
     )
 
 
-def carries(work: Work, namespace: str) -> bool:
-    """Return True if the Work carries the namespace or an object in it."""
+def contains_namespace(work: Work, namespace: str) -> bool:
+    """Return True if the Work contains the namespace or an object in it."""
     return namespace in _namespaces_of(work)
 
 

@@ -68,8 +68,8 @@ class HubNamespace:
 
     @property
     def identity(self) -> Mapping[str, str]:
-        found = self.namespace or self.policy
-        return found.metadata.labels if found is not None else {}
+        labeled = self.namespace or self.policy
+        return labeled.metadata.labels if labeled is not None else {}
 
     @property
     def project(self) -> str:
@@ -80,7 +80,7 @@ class HubNamespace:
     def is_project_removed(self) -> bool:
         return labels.PROJECT_REMOVED in self.identity
 
-    def names(self, project: PlaneName, source: Namespace) -> bool:
+    def is_for(self, project: PlaneName, source: Namespace) -> bool:
         """Return True if the labels name this source."""
         same_project = self.project == member_name(project)
         return same_project and self.identity.get(labels.UPSTREAM_NAMESPACE) == source.metadata.name
@@ -152,7 +152,7 @@ def plan_identity_labels(observed: HubNamespace, project: PlaneName, source: Nam
     if (
         observed.namespace is None
         or observed.namespace.is_terminating
-        or observed.names(project, source)
+        or observed.is_for(project, source)
     ):
         return Plan()
     desired = hub_namespace(project, source)

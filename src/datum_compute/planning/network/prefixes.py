@@ -51,32 +51,32 @@ USE_RECHECK_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A prefix that is cut into prefixes of one length."""
+    """A prefix from which prefixes of one length are allocated."""
 
     cidr: str
     length: int
-    project_max: int | None = None  # how many of them one project may hold
+    project_max: int | None = None  # maximum number of prefixes of one project
 
     @property
-    def whole(self) -> IPv4Network | IPv6Network:
+    def network(self) -> IPv4Network | IPv6Network:
         return ip_network(self.cidr)
 
     @property
     def family(self) -> IpFamily:
-        return "IPv4" if self.whole.version == 4 else "IPv6"
+        return "IPv4" if self.network.version == 4 else "IPv6"
 
     @property
     def count(self) -> int:
-        return 1 << (self.length - self.whole.prefixlen)
+        return 1 << (self.length - self.network.prefixlen)
 
     def prefix(self, index: int) -> str:
-        whole = self.whole
-        start = int(whole.network_address) + (index << (whole.max_prefixlen - self.length))
-        return str(type(whole)((start, self.length)))
+        network = self.network
+        start = int(network.network_address) + (index << (network.max_prefixlen - self.length))
+        return str(type(network)((start, self.length)))
 
     def contains(self, cidr: str) -> bool:
         inner = ip_network(cidr)
-        outer = self.whole
+        outer = self.network
         if inner.version != outer.version or inner.prefixlen != self.length:
             return False
         shift = outer.max_prefixlen - outer.prefixlen
