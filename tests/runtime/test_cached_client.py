@@ -61,7 +61,7 @@ async def change(cached: CachedClient) -> None:
 
 
 async def start_deletion(cached: CachedClient) -> None:
-    found = await cached.client.get(NAMESPACE, A)  # it has a finalizer
+    found = await cached.uncached.get(NAMESPACE, A)  # it has a finalizer
     await cached.delete(NAMESPACE, A, uid=found.metadata.uid)
 
 

@@ -251,7 +251,7 @@ class Platform:
 
     def _engaged_client(self, plane: PlaneName) -> Client | None:
         cached = self._manager.cached_client(plane)
-        return cached.client if cached is not None else None
+        return cached.uncached if cached is not None else None
 
     # --- Start and run
 

@@ -56,7 +56,7 @@ from datum_compute.planning.quota.claims import (
     ObservedQuota,
     claim_ref,
     decide_quota_gate,
-    is_for,
+    is_claim_of,
     is_granted,
     is_granted_before,
     is_recent_grant,
@@ -128,7 +128,7 @@ async def confirm_grant(context: Context, key: Key, instance: Instance) -> None:
         if error.code >= 500 or error.code == _TOO_MANY_REQUESTS:
             return
         raise
-    if claim is None or not is_granted(claim) or not is_for(claim, location, instance):
+    if claim is None or not is_granted(claim) or not is_claim_of(claim, location, instance):
         await client.declare(CLAIM).refresh()
         raise NotSynced(f"{location.plane}: the claim of {key.ref} is gone, and the cache is stale")
 

@@ -15,10 +15,10 @@ from datum_compute.planning.network.prefixes import (
     Pool,
     addressed_prefixes,
     attached_prefixes,
-    carried_prefixes,
     find_prefix_user,
     is_indexed,
     pool_label,
+    prefixes_in_work,
 )
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
@@ -57,7 +57,7 @@ def observe_prefix_user(context: Context, project: CachedClient | None, cidr: st
 
 
 ATTACHED = Index(DEPLOYMENT, "attached-prefix", attached_prefixes, on="project")
-CARRIED = Index(WORK, "carried-prefix", carried_prefixes, on="hub")
+CARRIED = Index(WORK, "carried-prefix", prefixes_in_work, on="hub")
 ADDRESSED = Index(INSTANCE, "addressed-prefix", addressed_prefixes, on="hub")
 USER_INDEXES: tuple[Index[Any], ...] = (ATTACHED, CARRIED, ADDRESSED)
 

@@ -79,6 +79,7 @@ class CachedClient:
 
     ``scope`` restricts the listed resources to objects with the labels. ``successor`` returns the
     client that replaced this one for the same plane, if there is one.
+    ``uncached`` sends every request to the plane and does not call ``fence``.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class CachedClient:
         successor: Callable[[], CachedClient | None] = _no_successor,
     ) -> None:
         self.plane = plane
-        self.client = client
+        self.uncached = client
         self.identity = ""  # of the plane; set by the controller that probes it
         self._random = random
         self._fence = fence
@@ -111,7 +112,7 @@ class CachedClient:
         informer = self._informers.get(kind.resource)
         if informer is None:
             labels = self._scope.get(kind.resource)
-            informer = Informer(self.client, kind, self._random, labels, self.plane)
+            informer = Informer(self.uncached, kind, self._random, labels, self.plane)
             self._informers[kind.resource] = informer
         return informer
 
@@ -145,7 +146,7 @@ class CachedClient:
     async def get_uncached(self, kind: KindInfo[T], ref: Ref) -> T | None:
         """Read an object from the plane. Return None if it does not exist."""
         try:
-            obj = await self.client.get(kind, ref)
+            obj = await self.uncached.get(kind, ref)
         except NotFound:
             return None
         self.record_write(kind, obj.version)  # later reads must not return an older state
@@ -154,7 +155,7 @@ class CachedClient:
     # --- writing
 
     async def create(self, kind: KindInfo[T], obj: T) -> None:
-        await self._write(kind, lambda response: self.client.create(response, obj))
+        await self._write(kind, lambda response: self.uncached.create(response, obj))
 
     async def create_with_status(self, kind: KindInfo[T], obj: T) -> T:
         """Create an object with its status and return it.
@@ -162,27 +163,28 @@ class CachedClient:
         The result has no status if the plane ignores the status on create.
         """
         created = await self._track_write(
-            kind, partial(self.client.create, kind, obj, with_status=True)
+            kind, partial(self.uncached.create, kind, obj, with_status=True)
         )
         self.record_write(kind, int(created.metadata.resource_version or 0))
         return created
 
     async def patch(self, kind: KindInfo[Any], ref: Ref, patch: Patch) -> None:
-        await self._write(kind, lambda response: self.client.patch(response, ref, patch))
+        await self._write(kind, lambda response: self.uncached.patch(response, ref, patch))
 
     async def patch_status(
         self, kind: KindInfo[Any], ref: Ref, status: JsonObject, *, version: str
     ) -> None:
         """Merge into the status. ``version`` is the version of the object that was read."""
         await self._write(
-            kind, lambda response: self.client.patch_status(response, ref, status, version=version)
+            kind,
+            lambda response: self.uncached.patch_status(response, ref, status, version=version),
         )
 
     async def delete(self, kind: KindInfo[Any], ref: Ref, *, uid: str, version: str = "") -> None:
         """Delete the object with this uid. It is not an error if it does not exist."""
         try:
             remaining_version = await self._track_write(
-                kind, lambda: self.client.delete(kind, ref, uid=uid, version=version)
+                kind, lambda: self.uncached.delete(kind, ref, uid=uid, version=version)
             )
         except NotFound:
             remaining_version = ""
@@ -276,7 +278,7 @@ class CachedClient:
     async def _request_version(self, kind: KindInfo[Any], informer: Informer[Any]) -> int:
         async with asyncio.timeout(VERSION_REQUEST_TIMEOUT_S):
             try:
-                return int(await self.client.version(kind, labels=informer.labels))
+                return int(await self.uncached.version(kind, labels=informer.labels))
             except NotFound:
                 return 0
 

@@ -30,7 +30,6 @@ from datum_compute.planning.network.prefixes import (
     addressed_prefixes,
     allocation_name,
     attached_prefixes,
-    carried_prefixes,
     find_prefix_user,
     free_prefix,
     is_indexed,
@@ -38,6 +37,7 @@ from datum_compute.planning.network.prefixes import (
     plan_allocation,
     plan_allocation_release,
     plan_orphaned_allocation,
+    prefixes_in_work,
 )
 from datum_compute.planning.plan import Create, Delete, Plan, Wait
 from testkit.builders import a_deployment, an_instance
@@ -272,7 +272,7 @@ def test_an_instance_uses_the_prefix_of_its_address(address: str) -> None:
     ],
 )
 def test_malformed_works_use_no_prefix(spec: Any) -> None:
-    assert carried_prefixes(a_work(spec)) == []
+    assert prefixes_in_work(a_work(spec)) == []
 
 
 @pytest.mark.parametrize(
@@ -307,4 +307,4 @@ def test_a_prefix_that_is_attached_twice_is_indexed_once() -> None:
     spec = msgspec.structs.replace(deployment.spec, network_attachment=twice)
     assert attached_prefixes(msgspec.structs.replace(deployment, spec=spec)) == [PREFIX]
     prefixes = [{"prefix": PREFIX}, {"prefix": PREFIX}]
-    assert carried_prefixes(a_work({"networkAttachment": {"prefixes": prefixes}})) == [PREFIX]
+    assert prefixes_in_work(a_work({"networkAttachment": {"prefixes": prefixes}})) == [PREFIX]

@@ -122,7 +122,7 @@ def _metric(bucket: AllowanceBucket) -> QuotaMetric | None:
     return _BY_TYPE.get(bucket.spec.resource_type)
 
 
-def shown_amount(bucket: AllowanceBucket, base_units: int) -> str:
+def render_amount(bucket: AllowanceBucket, base_units: int) -> str:
     """Return an amount in the display unit, with up to three decimals."""
     metric = _metric(bucket)
     return f"{base_units / (metric.factor if metric else 1):.3f}".rstrip("0").rstrip(".")
@@ -133,7 +133,7 @@ def _unit(bucket: AllowanceBucket) -> str:
     return metric.display_unit if metric and metric.display_unit != "1" else "-"
 
 
-def shown_unit(bucket: AllowanceBucket) -> str:
+def render_unit(bucket: AllowanceBucket) -> str:
     """Return the unit after an amount; empty if the name of the resource implies it (vcpus)."""
     unit = _unit(bucket)
     implied = unit == "-" or bucket_name(bucket).lower().startswith(unit.lower())
@@ -170,9 +170,9 @@ LISTING: Listing[AllowanceBucket] = Listing(
     columns=(
         ListColumn("RESOURCE", bucket_name),
         ListColumn("UNIT", _unit),
-        ListColumn("LIMIT", lambda bucket: shown_amount(bucket, bucket.status.limit)),
-        ListColumn("USED", lambda bucket: shown_amount(bucket, bucket.status.allocated)),
-        ListColumn("AVAILABLE", lambda bucket: shown_amount(bucket, bucket.status.available)),
+        ListColumn("LIMIT", lambda bucket: render_amount(bucket, bucket.status.limit)),
+        ListColumn("USED", lambda bucket: render_amount(bucket, bucket.status.allocated)),
+        ListColumn("AVAILABLE", lambda bucket: render_amount(bucket, bucket.status.available)),
         ListColumn("USAGE", _usage),
         ListColumn("CLAIMS", lambda bucket: bucket.status.claim_count, wide=True),
     ),

@@ -39,7 +39,7 @@ from datum_compute.api.quota import (
     ResourceClaim,
 )
 from datum_compute.cli.commands.cities import city_of
-from datum_compute.cli.commands.quota import bucket_name, bucket_order, shown_amount, shown_unit
+from datum_compute.cli.commands.quota import bucket_name, bucket_order, render_amount, render_unit
 from datum_compute.cli.connect.session import Session
 from datum_compute.cli.errors import MissingError, QuotaError, UsageError
 from datum_compute.cli.render.output import one_line
@@ -242,7 +242,7 @@ async def _preview_quota(
             lines.append(f"{bucket_name(bucket)} not known yet")
             continue
         used = bucket.status.allocated - held.get(kind, 0) + needed[kind]
-        lines.append(f"{bucket_name(bucket)} {_share(bucket, used)}{shown_unit(bucket)}")
+        lines.append(f"{bucket_name(bucket)} {_share(bucket, used)}{render_unit(bucket)}")
         if used > bucket.status.limit:
             shortages.append(_shortage(session, bucket, used))
     return lines, shortages
@@ -278,14 +278,14 @@ def _held_amounts(claims: Iterable[ResourceClaim], instances: Sequence[Instance]
 
 
 def _share(bucket: AllowanceBucket, used: int) -> str:
-    return f"{shown_amount(bucket, used)} of {shown_amount(bucket, bucket.status.limit)}"
+    return f"{render_amount(bucket, used)} of {render_amount(bucket, bucket.status.limit)}"
 
 
 def _shortage(session: Session, bucket: AllowanceBucket, used: int) -> UsageError:
-    missing = shown_amount(bucket, used - bucket.status.limit)
+    missing = render_amount(bucket, used - bucket.status.limit)
     return QuotaError(
         f"The quota of {session.target_name} is too small: {bucket_name(bucket)} would be "
-        f"{_share(bucket, used)}{shown_unit(bucket)}, {missing} too many.",
+        f"{_share(bucket, used)}{render_unit(bucket)}, {missing} too many.",
         f"See what is used: {session.command('quota')}",
         field=bucket.spec.resource_type,
     )

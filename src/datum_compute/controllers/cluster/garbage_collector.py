@@ -145,7 +145,7 @@ async def _apply_action(
                 await holdings.release(held, finalizer)
             case DeleteDependent(held, policy):
                 with suppress(NotFound):
-                    await client.client.delete(held.kind, held.ref, uid=held.uid, policy=policy)
+                    await client.uncached.delete(held.kind, held.ref, uid=held.uid, policy=policy)
             case _:
                 assert_never(action)
 

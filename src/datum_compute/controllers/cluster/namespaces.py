@@ -41,7 +41,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     plan = plan_namespace_removal(key.plane, namespace, remaining, context.now())
     if isinstance(plan, Plan):
         return await apply_plan(context.planes, plan)
-    await client.client.finalize_namespace(namespace)
+    await client.uncached.finalize_namespace(namespace)
     return Done()
 
 

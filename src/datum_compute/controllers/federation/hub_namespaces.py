@@ -123,7 +123,7 @@ def _has_cached_contents(hub: CachedClient, name: str) -> bool:
 
 async def _has_source(project: CachedClient, uid: str, *, removed: bool) -> bool:
     try:
-        listed = await project.client.list(NAMESPACE)
+        listed = await project.uncached.list(NAMESPACE)
     except (NotFound, Forbidden):
         if not removed:
             raise
@@ -133,7 +133,7 @@ async def _has_source(project: CachedClient, uid: str, *, removed: bool) -> bool
 
 async def _has_contents(hub: CachedClient, name: str) -> bool:
     for kind in _CONTENT_KINDS:
-        if (await hub.client.list(kind, namespace=name)).items:
+        if (await hub.uncached.list(kind, namespace=name)).items:
             return True
     # An unreadable Work is in no index. This read raises if there is one.
     return any(name in namespaces_of_contents(work) for work in hub.read(WORK).all())

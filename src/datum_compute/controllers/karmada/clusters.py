@@ -99,7 +99,7 @@ async def probe_cell(cell: CachedClient | None, timeout_s: float) -> ConditionVa
         return not_reachable_result("the cell is not connected")
     try:
         async with asyncio.timeout(timeout_s):
-            found = await cell.client.get(NAMESPACE, _DEFAULT_NAMESPACE)
+            found = await cell.uncached.get(NAMESPACE, _DEFAULT_NAMESPACE)
     except (ApiError, Unreachable) as error:
         return not_reachable_result(str(error))
     except TimeoutError:

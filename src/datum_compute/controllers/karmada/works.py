@@ -283,7 +283,7 @@ async def _is_abandoned(context: Context, client: CachedClient, ref: Ref) -> boo
     """
     if await context.planes.hub.get_uncached(NAMESPACE, ref) is not None:
         return False
-    return not (await client.client.list(DEPLOYMENT, namespace=ref.name)).items
+    return not (await client.uncached.list(DEPLOYMENT, namespace=ref.name)).items
 
 
 def _cell_of(key: Key) -> PlaneName:

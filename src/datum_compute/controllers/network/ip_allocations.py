@@ -22,10 +22,10 @@ from datum_compute.planning.network.prefixes import (
     addressed_prefixes,
     allocation_name,
     attached_prefixes,
-    carried_prefixes,
     is_project_removed,
     plan_orphaned_allocation,
     pool_label,
+    prefixes_in_work,
 )
 from datum_compute.planning.network.subnets import prefix_of
 from datum_compute.runtime.cached_client import CachedClient
@@ -53,7 +53,7 @@ async def _observe_holder(project: CachedClient | None, allocation: IPAllocation
     if project is None or kind is None:
         return HolderState.UNKNOWN
     try:
-        holder = await project.client.get(kind, Ref(reference.namespace, reference.name))
+        holder = await project.uncached.get(kind, Ref(reference.namespace, reference.name))
     except NotFound:
         return HolderState.GONE
     is_same = holder.metadata.uid == allocation.spec.holder_uid
@@ -76,7 +76,7 @@ def map_subnet(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key
 
 def map_work(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a deleted Work to its prefixes, which the cell no longer uses."""
-    return map(_key, carried_prefixes(change.latest)) if change.new is None else []
+    return map(_key, prefixes_in_work(change.latest)) if change.new is None else []
 
 
 def map_deployment(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:

@@ -188,7 +188,7 @@ async def _has_bindings(client: CachedClient, context: NetworkContext) -> bool:
     cached = client.read(NETWORK_BINDING).with_label(labels.NETWORK_CONTEXT, name)
     if holders_of(context, cached):
         return True
-    listed = await client.client.list(NETWORK_BINDING)
+    listed = await client.uncached.list(NETWORK_BINDING)
     return bool(holders_of(context, listed.items))
 
 

@@ -107,7 +107,7 @@ async def _withdraw_project(
         await membership.engage(plane, entitled=False)
         return await _release_consumer(context, consumer)
     await membership.engage(plane, entitled=True)
-    client = context.planes.require(plane).client
+    client = context.planes.require(plane).uncached
     remaining = await list_objects(client, _DRAINED_KINDS)
     # Check access after the list, so that no object is deleted that was created with new access.
     if await _is_current(context.planes.require(PLATFORM), plane, consumer):
@@ -154,7 +154,7 @@ async def _is_drained(project: CachedClient) -> bool:
     is_requested = entitlement is not None and not entitlement.is_terminating
     if entitlement is not None and is_requested and entitlement.status.phase == ACTIVE:
         return False
-    return not any([(await project.client.list(kind)).items for kind in _DRAINED_KINDS])
+    return not any([(await project.uncached.list(kind)).items for kind in _DRAINED_KINDS])
 
 
 def map_consumer(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:

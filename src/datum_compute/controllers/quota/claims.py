@@ -174,7 +174,7 @@ def _deployment_of_claim(claim: ResourceClaim, ref: Ref) -> Ref:
 
 async def _get_uncached(cell: CachedClient, kind: KindInfo[T], ref: Ref) -> T | None:
     try:
-        return await cell.client.get(kind, ref)
+        return await cell.uncached.get(kind, ref)
     except NotFound:
         return None
 
@@ -279,7 +279,7 @@ async def reconcile_namespace(context: Context, key: Key) -> Outcome:
         return Done()
     if await hub.get_uncached(NAMESPACE, key.ref) is not None:
         return Done()
-    if any(contains_namespace(work, name) for work in (await hub.client.list(WORK)).items):
+    if any(contains_namespace(work, name) for work in (await hub.uncached.list(WORK)).items):
         return Requeue(WORK_RECHECK_S)
     return await apply_plan(context.planes, plan)
 

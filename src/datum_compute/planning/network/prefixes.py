@@ -267,7 +267,7 @@ def attached_prefixes(deployment: WorkloadDeployment) -> list[str]:
     return list(dict.fromkeys(p.prefix for p in prefixes))
 
 
-def carried_prefixes(work: Work) -> list[str]:
+def prefixes_in_work(work: Work) -> list[str]:
     """Return the valid prefixes in the first manifest, which may be malformed."""
     spec = work.spec.workload.manifests[0].get("spec")
     attachment = spec.get("networkAttachment") if isinstance(spec, dict) else None
@@ -311,7 +311,7 @@ def find_prefix_user(
         if cidr in attached_prefixes(deployment):
             return f"WorkloadDeployment {ref_of(deployment)}"
     for work in works:
-        if cidr in carried_prefixes(work):
+        if cidr in prefixes_in_work(work):
             return f"Work {ref_of(work)}"
     for instance in instances:
         if _has_address_in(instance, cidr):

@@ -242,7 +242,7 @@ def new_claim(
     )
 
 
-def is_for(claim: ResourceClaim, location: ClaimLocation, instance: Instance) -> bool:
+def is_claim_of(claim: ResourceClaim, location: ClaimLocation, instance: Instance) -> bool:
     """Return True if the claim is for this cell and namespace.
 
     Another cell may have an instance of the same name.
@@ -266,13 +266,13 @@ def plan_claim(
     if (
         claim is not None
         and QUOTA not in gate_names(instance)
-        and is_for(claim, location, instance)
+        and is_claim_of(claim, location, instance)
     ):
         return Plan()
     if claim is None:
         desired = new_claim(location, instance, size)
         return Plan((Create(location.plane, CLAIM, desired, "claim of an instance"),))
-    if not is_for(claim, location, instance):
+    if not is_claim_of(claim, location, instance):
         return Plan((Wait(f"claim {ref_of(claim)} belongs to another cell"),), RECHECK_S)
     if not is_of_size(claim, size):
         # The previous machine of the slot is gone, so its amount is no longer used.
@@ -486,7 +486,7 @@ def quota_verdict(
         return ConditionValue(FALSE, Reason.QUOTA_PROJECT_ID_UNRESOLVABLE, message)
     if claim is None or (claim.is_terminating and not is_granted(claim)):
         return ConditionValue(UNKNOWN, Reason.PENDING_EVALUATION, _UNDECIDED)
-    if not is_for(claim, location, instance):
+    if not is_claim_of(claim, location, instance):
         owner = claim.metadata.labels.get(labels.SOURCE_CLUSTER, "another owner")
         message = f"ResourceClaim {ref_of(claim)} belongs to {owner}"
         return ConditionValue(FALSE, Reason.QUOTA_MISCONFIGURED, message)

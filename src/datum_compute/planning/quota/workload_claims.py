@@ -80,7 +80,7 @@ def release_workload_claim(
     """Delete the claim of a workload, even if its owner reference was removed."""
     if claim is None or claim.is_terminating:
         return []
-    if claim.metadata.owner_references and not _is_of(claim, workload):
+    if claim.metadata.owner_references and not _is_owned_by(claim, workload):
         return []
     return [_delete_claim(plane, claim, "its workload is deleted")]
 
@@ -108,7 +108,7 @@ def quota_block_reason(
         return None
     if claim is None:
         return QUOTA_PENDING
-    if claim.is_terminating or not _is_of(claim, workload):
+    if claim.is_terminating or not _is_owned_by(claim, workload):
         return _leftover_claim_reason(claim)
     if is_granted(claim):
         return None
@@ -118,7 +118,7 @@ def quota_block_reason(
     return ConditionValue(FALSE, QUOTA_DENIED_ON_DEPLOYMENT, denied.message)
 
 
-def _is_of(claim: ResourceClaim, workload: Workload) -> bool:
+def _is_owned_by(claim: ResourceClaim, workload: Workload) -> bool:
     """Return False for a claim that an earlier workload of the name left."""
     return any(o.uid == workload.metadata.uid for o in claim.metadata.owner_references)
 
