@@ -235,5 +235,5 @@ def test_the_signing_key_is_created_once_and_private(tmp_path: Path) -> None:
 def test_the_error_of_an_invalid_signing_key_names_the_file(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "service-accounts.key"
     path.write_bytes(content)
-    with pytest.raises(StateError, match=r"service-accounts.key does not hold a P-256 key"):
+    with pytest.raises(StateError, match=r"service-accounts.key is not a P-256 key"):
         ensure_signer(path)

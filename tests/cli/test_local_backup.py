@@ -77,7 +77,7 @@ def test_a_damaged_file_is_reported_before_a_restore_replaces_anything(
     damaged = replace(part, files={**part.files, "server.crt": b"cut sh"})
     write_archive(cli.home / "a.backup", replace(whole, parts=(damaged,)))
     assert cli.run("local", "restore", "a.backup", f"--state-dir={state}", "-y") == 2
-    assert "server.crt is damaged: it holds no certificate" in cli.err
+    assert "server.crt is damaged: it does not contain a valid certificate" in cli.err
     assert planes_in(state) == before
     (state / "server.crt").write_bytes(b"cut sh")
     assert cli.run("local", "backup", "b.backup", f"--state-dir={state}") == 1

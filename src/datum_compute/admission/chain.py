@@ -1,8 +1,9 @@
-"""The rules of each kind that depend only on the object: first defaults, then validations.
+"""The admission rules that depend only on the object: first defaults, then validations.
 
 Rules are pure functions of (new, old); ``old`` is None on create. They run after the structural
-schema found no error, so they can rely on its types. They run only if something besides metadata
-and status changed: an object that violates a newer rule can still lose a finalizer. To add a rule,
+schema has found no error, so they can rely on its types. They do not run for a write that changes
+only metadata and status, so a finalizer of an object that violates a newer rule can be removed. To
+add a rule,
 write it in the module of its subject and list it in ``CHAIN``. Immutable fields are declared in the
 model of a kind and need no rule.
 """
@@ -90,8 +91,8 @@ from datum_compute.api.schema.report import limit_causes
 from datum_compute.api.schema.validate import Check, ValidationReport, compile_check
 
 # --- Fields of the public API that are not implemented yet
-# These are refused, because the workload would not be what its author described without them. Other
-# fields that the schema does not contain are dropped with a warning.
+# A write that sets one of them is rejected: if the field were dropped, the workload would not run
+# as its author specified. Other unknown fields are dropped with a warning.
 
 
 _TEMPLATE = r"spec\.template\.spec\."

@@ -11,7 +11,7 @@ from datum_compute.api.meta.codec import ApiStruct, DecodeError, JsonObject, dec
 ROOT = "/gateway/v1alpha"
 GROUP, INSTANCES = "compute.datumapis.com", "instances"
 
-# If planes are API servers of others, managers serve the gateway. An annotation of a Cluster
+# If the planes are Kubernetes API servers, managers serve the gateway. An annotation of a Cluster
 # contains the URL of the gateway of the cell (ROOT is below it), and a key of the Secret of the
 # cell contains the CA certificate. The gateway of a project is in a ConfigMap that every user of it
 # can read.

@@ -1,6 +1,7 @@
 """One request and one response, independent of any HTTP library.
 
-The server turns a Request into a Response. Transports carry them over a socket or in the process.
+The server returns a Response to each Request. Transports send both over a socket, or pass them
+within the process.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ COMPONENT = "compute-manager"  # the source of events
 
 
 def _no_inventory(plane: PlaneName) -> Holdings:
-    raise AssertionError(f"another process serves {plane}; its objects are not known here")
+    raise AssertionError(f"another process serves {plane}; its inventory is not available")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ written together at the end of the interval. These writes do not wait for the di
 processes on one disk, waiting would take longer than all other work.
 
 A process that is killed loses the changes of one interval, and a machine that crashes may lose
-more. Controllers repair that: a machine that is missing in the file is started again, and one that
-should be gone is removed again. A process that ends normally writes the last state to the disk.
+more. Controllers repair that: they start a machine again if the file does not contain it, and
+remove a machine again if the file still contains it. A process that ends normally writes the last
+state to the disk.
 """
 
 from __future__ import annotations

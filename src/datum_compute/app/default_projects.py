@@ -2,8 +2,8 @@
 
 Each default project is created once. A ConfigMap on the platform records it, so that a project that
 a user deleted later does not return with the next start. Planes of a release without projects
-receive theirs at the first start. The steps use the planners of the controllers, so the controllers
-find nothing left to do.
+receive theirs at the first start. The steps use the planners of the controllers, so the first
+reconcile of each controller is a no-op.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class DefaultProjects:
             await self._client(plane).create(kind, obj)
 
     async def _reconcile(self, plane: PlaneName) -> None:
-        """Run all planners until a round has nothing left to do."""
+        """Run all planners until none of them returns an action."""
         for _ in range(_ROUNDS_MAX):
             has_acted = False
             for planner in _PLANNERS:

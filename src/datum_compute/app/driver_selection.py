@@ -58,7 +58,7 @@ class DriverChoice:
 
 
 async def _close_nothing() -> None:
-    """Close nothing: simulated machines have no connections."""
+    """No-op: simulated machines have no connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ def simulated_driver(
         found = decode_as(content, dict[str, SimulatedMachine]) if content else {}
     except DecodeError as error:
         raise StateError(
-            f"{path} is damaged ({error}); remove it: the simulated machines start again"
+            f"{path} is damaged ({error}); remove the file: the simulated machines start again"
         ) from error
     table = MachineTable(found)
     save = DebouncedFile(path, lambda: encode_table(table))

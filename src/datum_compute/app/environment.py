@@ -15,7 +15,7 @@ _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
 def _elapsed_s() -> float:
-    # The usual monotonic clock of Linux stands still in suspend; a lease does not.
+    # CLOCK_MONOTONIC stops while Linux is suspended, but leases expire during that time.
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 

@@ -93,11 +93,11 @@ class Heartbeat:
                 async with asyncio.timeout(max(1.0, self._every_s)):
                     await self._beat()
                 if self._is_failing:
-                    _log.info("heartbeats reach the hub again")
+                    _log.info("sending heartbeats to the hub again")
                 self._is_failing = False
             except (ApiError, Unreachable, TimeoutError) as error:
                 if not self._is_failing:
-                    _log.warning("heartbeats do not reach the hub: %s", str(error) or "no answer")
+                    _log.warning("cannot send heartbeats to the hub: %s", str(error) or "timeout")
                 self._is_failing = True
             await asyncio.sleep(self._every_s)
 

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PortHandler:
-    """What answers the requests of a port; ``name`` is for log lines and error messages."""
+    """The handler of the requests to a port. ``name`` appears in log lines and error messages."""
 
     name: str
     dispatch: Dispatch

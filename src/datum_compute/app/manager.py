@@ -337,7 +337,7 @@ async def _open_gateway(connections: PlaneConnections) -> None:
     dependencies = GatewayDependencies(
         planes=connections.planes,
         connection_of=connections.connection,
-        open_transport=partial(open_transport, outside=connections.auth),
+        open_transport=partial(open_transport, environment=connections.auth),
         stack=connections.stack,
         environment=connections.environment,
     )

@@ -120,9 +120,10 @@ class ProjectPlanes:
     def _is_given_up(self, plane: PlaneName, held: Sequence[HeldObject]) -> bool:
         """Return True if the plane may be deleted although objects with finalizers are left.
 
-        Claims, subnets and networks wait until cells release what they stand for. A cell that is
-        unreachable for long must not keep the project forever. It is safe to delete them: no new
-        object uses the quota of the project, and its prefixes stay recorded until they are unused.
+        Claims, subnets and networks wait until cells have released their resources. A cell that is
+        unreachable for a long time must not block the deletion forever. Deleting these objects is
+        safe: no new object uses the quota of the project, and its prefixes stay recorded until they
+        are unused.
         """
         now_s = asyncio.get_running_loop().time()
         if any(obj.kind in AWAITED_KINDS for obj in held):

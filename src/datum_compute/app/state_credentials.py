@@ -136,10 +136,12 @@ def read_tokens(path: Path) -> dict[str, str]:
         tokens = decode_as(path.read_bytes(), dict[str, str])
     except DecodeError as error:
         raise StateError(
-            f"{path} is damaged ({error}); restore it, or remove it to get new tokens"
+            f"{path} is damaged ({error}); restore the file, or remove it to create new tokens"
         ) from error
     if len(set(tokens.values())) != len(tokens):
-        raise StateError(f"{path} gives one token to two planes; remove it to get new tokens")
+        raise StateError(
+            f"{path} has the same token for two planes; remove the file to create new tokens"
+        )
     return tokens
 
 
@@ -297,5 +299,5 @@ def ensure_signer(path: Path) -> TokenSigner:
     except (ValueError, TypeError):
         key = None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
-        raise StateError(f"{path} does not hold a P-256 key; remove it, and a new one is made")
+        raise StateError(f"{path} is not a P-256 key; remove the file to create a new key")
     return TokenSigner(key)

@@ -118,8 +118,8 @@ def reviewed_plane(planes: Sequence[PlaneName], in_path: str, requester: Request
     projects = [plane for plane in planes if plane_role(plane) == "project"]
     if len(projects) != 1:
         raise BadRequest(
-            "it is not clear which project this write is for: name it in the path of the webhook, "
-            "as in /validate/project/<name>"
+            "the project of this write is unknown: add the project to the path of the webhook, as "
+            "in /validate/project/<name>"
         )
     return projects[0]
 

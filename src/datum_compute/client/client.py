@@ -224,7 +224,7 @@ class Client:
 
     async def update(self, kind: KindInfo[T], obj: T) -> T:
         """Replace the object. Raise Conflict if its version is not the current one."""
-        assert not kind.partial, f"{kind.kind} is known in part only: patch it"
+        assert not kind.partial, f"{kind.kind} is modeled only in part: use a patch"
         assert obj.metadata.resource_version, "an update requires a resourceVersion"
         body = encode(manifest(kind, obj))
         response = await self._call("PUT", _path(kind, ref_of(obj)), body=body)
@@ -330,7 +330,7 @@ class Client:
         while more := page.more:
             page = read(await self._call("GET", path, query={**query, "continue": more}))
             if page.more == more:
-                raise InternalError("the server gives the same page of a list again and again")
+                raise InternalError("the server repeats a page of a list")
             items += page.items
         return ListResult(items, version)
 

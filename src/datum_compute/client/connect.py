@@ -37,12 +37,13 @@ from datum_compute.client.transport.tls import Certificate
 
 def open_transport(
     connection: Connection,
-    outside: AuthEnvironment,
-    around: Callable[[Transport], Transport] | None = None,
+    environment: AuthEnvironment,
+    wrap_transport: Callable[[Transport], Transport] | None = None,
 ) -> AbstractAsyncContextManager[Transport]:
     """Return the transport of a connection. Raise ValueError if its parameters are not usable.
 
-    Nothing is sent yet. ``around`` wraps the transport below the retries, so it sees every attempt.
+    The transport connects when the first request is sent. ``wrap_transport`` wraps the transport
+    below the retries, so the wrapper receives every attempt.
     """
 
     timeouts = Timeouts(read_s=connection.read_s) if connection.read_s else None
@@ -60,25 +61,27 @@ def open_transport(
 
     first = connect(None)
     if connection.sign_in is None:
-        return _with_retries(first, outside.random, around)
-    credentials = _credentials(connection, connection.sign_in, outside)
-    return _with_retries(AuthenticatedTransport(credentials, connect), outside.random, around)
+        return _with_retries(first, environment.random, wrap_transport)
+    credentials = _credentials(connection, connection.sign_in, environment)
+    return _with_retries(
+        AuthenticatedTransport(credentials, connect), environment.random, wrap_transport
+    )
 
 
 def _credentials(
-    connection: Connection, sign_in: CredentialSource, outside: AuthEnvironment
+    connection: Connection, sign_in: CredentialSource, environment: AuthEnvironment
 ) -> Credentials:
     match sign_in:
         case FileSignIn():
             return FileCredentials(sign_in, Credential(connection.token, connection.certificate))
         case ExecSignIn():
-            return CachedCredentials(ExecPlugin(sign_in, outside).obtain, outside.unix_s)
+            return CachedCredentials(ExecPlugin(sign_in, environment).obtain, environment.unix_s)
         case OidcSignIn():
             from datum_compute.client.auth.oidc import OidcRefresh
 
-            return CachedCredentials(OidcRefresh(sign_in, outside).obtain, outside.unix_s)
+            return CachedCredentials(OidcRefresh(sign_in, environment).obtain, environment.unix_s)
         case HelperSignIn():
-            return CachedCredentials(TokenHelper(sign_in).obtain, outside.unix_s)
+            return CachedCredentials(TokenHelper(sign_in).obtain, environment.unix_s)
         case _:
             assert_never(sign_in)
 
@@ -87,9 +90,9 @@ def _credentials(
 async def _with_retries(
     inner: CloseableTransport | AuthenticatedTransport,
     random: Random,
-    around: Callable[[Transport], Transport] | None,
+    wrap_transport: Callable[[Transport], Transport] | None,
 ) -> AsyncIterator[Transport]:
     try:
-        yield RetryingTransport(around(inner) if around else inner, random)
+        yield RetryingTransport(wrap_transport(inner) if wrap_transport else inner, random)
     finally:
         await inner.aclose()

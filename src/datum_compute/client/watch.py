@@ -396,7 +396,7 @@ async def _stream(
     if is_stable():
         failures.reset()
     elif not has_events:
-        raise Unreachable("the server ends watches as soon as they begin")
+        raise Unreachable("the server ended the watch immediately")
 
 
 async def _next_event(

@@ -25,7 +25,8 @@ from datum_compute.ingress.idle_scaler import IdleScaler, Rank, WakeFailed
 
 # How long a connection is held while no machine accepts, unless a sleep policy allows more.
 HOLD_S = 10.0
-# Time limit for one machine if there are others. Its wake continues after that.
+# Time limit for connecting to one machine if other machines are left to try. A wake that this
+# connection has started continues in the background.
 BACKEND_TIMEOUT_S = 3.0
 # A machine with this many connections is busy.
 BUSY_CONNECTIONS = 10

@@ -84,8 +84,8 @@ DRAIN_TIMEOUT_S = 10.0
 class DrainingDriver:
     """Removes a machine when its connections have ended, at the latest after ``DRAIN_TIMEOUT_S``.
 
-    ``drain`` stops new connections and returns the number of open ones. A removal while there are
-    any does nothing: the controllers repeat it until the machine is gone.
+    ``drain`` stops new connections and returns the number of open ones. While connections are open,
+    ``remove`` is a no-op: the controllers repeat the call until the machine is gone.
     """
 
     inner: Driver

@@ -108,7 +108,7 @@ class IdleScaler:
     def keep_only(self, machine_ids: Iterable[str]) -> None:
         """Stop tracking all other machines, except those that are being woken or put to sleep.
 
-        A machine that returns during such a change must not start a second one.
+        If such a machine returns before its change ends, a second change must not start.
         """
         kept = frozenset(machine_ids)
         busy = {
@@ -190,7 +190,7 @@ class IdleScaler:
             self._start_task(self._wake_unattended(machine_id))
 
     def record_refusal(self, machine_id: str) -> None:
-        """The machine did not accept a connection, so it may not be awake."""
+        """Record that the machine did not accept a connection: its state is unknown again."""
         machine = self._machines.get(machine_id)
         if machine is not None and machine.state is ActivityState.AWAKE:
             machine.state = ActivityState.UNKNOWN

@@ -1,7 +1,7 @@
 """Proxy: publishes ports of this host and forwards connections to machines.
 
-``balancer.py`` chooses the machine. A connection is held until its machine serves, and closed if
-none does in time. TCP keepalive detects clients that are gone, so that a dead connection does not
+``balancer.py`` chooses the machine. The proxy holds a connection until a machine accepts it, and
+closes it after a time limit. TCP keepalive detects dead clients, so that their connections do not
 keep a machine awake.
 """
 

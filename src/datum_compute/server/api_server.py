@@ -301,7 +301,8 @@ class ApiServer:
         try:
             return self._authenticator.identify(request, audit.plane, audit)
         except ApiError as error:
-            # Record what was requested, by the kinds that all planes have.
+            # The audit event of a rejected request names its resource. The kinds of the platform
+            # plane are sufficient for that.
             self._resolve(self._registries.platform, request, path, audit)
             if isinstance(error, Unauthorized):
                 work.flow = self._flow_control.flow_of(None, PLATFORM)

@@ -1,4 +1,4 @@
-"""What the verbs need besides the request: the store, the clock, ids and shared state."""
+"""Dependencies of the verbs: the store, the clock, ids and shared state."""
 
 from __future__ import annotations
 

@@ -72,11 +72,11 @@ def _lines(planes: Planes) -> Iterator[_Head | _ObjectLine]:
 
 
 def decode_dump(dump: bytes) -> dict[str, LoadedPlane]:
-    """Return the planes of a dump. Raise DumpError if it is not exactly as it was written."""
+    """Return the planes of a dump. Raise DumpError if the dump is truncated or damaged."""
     try:
         lines = dump.split(b"\n")
         if len(lines) < 3 or lines[-1]:
-            raise DumpError("it is cut short")
+            raise DumpError("it is truncated")
         head = _decode_head(lines[0])
         _check_tail(dump, lines)
         return _build_planes(
@@ -95,8 +95,8 @@ def _decode_head(line: bytes) -> _Head:
         raise DumpError("it is not a dump of this platform")
     if not 1 <= head.format <= FORMAT:
         raise DumpError(
-            f"it was written by a newer release (format {head.format}, this one knows {FORMAT}); "
-            "upgrade datum-compute"
+            f"it was written by a newer release (format {head.format}, this release supports "
+            f"{FORMAT}); upgrade datum-compute"
         )
     return head
 
@@ -105,7 +105,7 @@ def _check_tail(dump: bytes, lines: list[bytes]) -> None:
     try:
         tail = msgspec.json.decode(lines[-2], type=_Tail)
     except msgspec.DecodeError as error:
-        raise DumpError("it is cut short") from error
+        raise DumpError("it is truncated") from error
     body = memoryview(dump)[: len(dump) - len(lines[-2]) - 1]
     if tail.objects != len(lines) - 3 or tail.sha256 != hashlib.sha256(body).hexdigest():
         raise DumpError("it is damaged: the checksum does not match")

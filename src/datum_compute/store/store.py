@@ -421,7 +421,7 @@ class Store:
 
     def _refuse_if_stopped(self) -> None:
         if self._stopped:
-            raise _write_refused("it has stopped")
+            raise _write_refused("the store has stopped")
 
     async def _commit(self, batch: list[_PendingWrite]) -> None:
         clock = asyncio.get_running_loop().time
@@ -521,7 +521,7 @@ def _write_refused(why: str) -> ApiError:
 
 
 def _result_unknown() -> ApiError:
-    return Timeout("the store stopped while writing; read again to learn whether it was written")
+    return Timeout("the store stopped during the write; read the object to check the result")
 
 
 def _resolve(done: asyncio.Future[None], error: ApiError | None) -> None:

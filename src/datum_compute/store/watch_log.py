@@ -4,7 +4,7 @@ A watch is a position in the shared history, not a queue. A slow reader therefor
 and a reader that falls behind the history gets Expired and lists again.
 
 A watch can have a filter. An event that the filter rejects advances the position of a waiting
-reader without waking it. On the hub, many cells wait for events of their own among those of all.
+reader without waking it. On the hub, each cell waits only for the few events of its own objects.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def test_a_change_of_the_template_needs_read_access_to_all_its_data() -> None:
     for changed in changes:
         causes = found(write(changed, before), use("own"))
         assert [cause.reason for cause in causes] == ["FieldValueForbidden"] * 2
-        assert 'the template takes Secret "db", which you may not get' in causes[0].message
+        assert 'the template uses Secret "db", which you may not get' in causes[0].message
         assert 'verb "get" on secrets' in causes[0].message
         assert found(write(changed, before), use("own"), *rights) == []
 

@@ -92,7 +92,7 @@ def test_invalid_settings_in_a_file_are_rejected(
         ("log:\n  level: debug\nlog-level: info", ":3:1: log-level is set twice"),
         ("log:\n  level: debug\n  level: info", ':3:3: duplicate key "level"'),
         ("feature-gates: {A: true, A: false}", ':1:26: duplicate key "A"'),
-        ("- a list", "holds no settings"),
+        ("- a list", "contains no settings"),
         ("log-level: loud", ":1:1: log-level: 'loud' is not one of"),
         ("leader-elect: perhaps", ":1:1: leader-elect: 'perhaps' is not a valid boolean"),
         ("config: other.yaml", "unknown setting config"),

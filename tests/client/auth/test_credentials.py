@@ -515,6 +515,6 @@ async def test_the_error_of_a_failed_helper_does_not_contain_its_output(tmp_path
     async with serving(token_server.handle) as server:
         connection = Connection(server, "", token="old", sign_in=sign_in)
         async with open_transport(connection, FakeEnvironment().auth) as transport:
-            with pytest.raises(Unauthorized, match="exit 4") as caught:
+            with pytest.raises(Unauthorized, match="exit code 4") as caught:
                 await transport.send(GET)
     assert "s3cret" not in str(caught.value)

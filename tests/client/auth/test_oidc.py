@@ -148,9 +148,9 @@ async def test_a_refreshed_token_that_cannot_be_saved_logs_a_warning(
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"refresh-token": "used up"}, r"refuses to renew the id token \(400\)"),
+        ({"refresh-token": "used up"}, r"rejected the refresh token \(400\)"),
         ({"refresh-token": ""}, "has expired and there is no refresh-token"),
-        ({"idp-issuer-url": "http://issuer.test"}, "its address is not https"),
+        ({"idp-issuer-url": "http://issuer.test"}, "the address of the issuer is not https"),
     ],
 )
 async def test_the_error_of_a_failed_refresh_contains_the_next_action_and_no_secrets(

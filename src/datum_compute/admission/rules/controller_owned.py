@@ -1,9 +1,9 @@
 """Metadata and objects that only controllers may write: finalizers, specs, authors.
 
-A finalizer of the platform stands for cleanup that is still to do. If it is removed too early,
-machines, prefixes or copies are leaked. Only users with the verb ``release`` on the kind may remove
-it: controllers, and operators who accept the leak. A test fails if a controller has a finalizer
-that is not listed here.
+A finalizer of the platform remains until a controller has finished its cleanup. Removing the
+finalizer earlier leaks machines, prefixes or copies. Only users with the verb ``release`` on the
+kind may remove it: controllers, and operators who accept the leak. A test fails if a controller has
+a finalizer that is not listed here.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def keep_protected_finalizers(kind: KindInfo[Any], sent: JsonObject, old: JsonOb
 
 def finalizer_causes(kind: KindInfo[Any], removed: list[str]) -> list[Cause]:
     why = (
-        f"Forbidden: {', '.join(removed)} stays until the platform has undone what it stands for; "
-        f"delete the {kind.kind} and wait, and if it stays ask an operator (to remove a finalizer "
-        f'by hand needs the verb "{RELEASE}" on {kind.resource})'
+        f"Forbidden: {', '.join(removed)} stays until the cleanup has finished; delete the "
+        f"{kind.kind} and wait. If the finalizer remains, ask an operator (removing a finalizer "
+        f'by hand requires the verb "{RELEASE}" on {kind.resource})'
     )
     return [Cause(_FIELD, "FieldValueForbidden", why)] if removed else []
 

@@ -65,9 +65,9 @@ def _invalid(path: str, value: str, why: str) -> Cause:
 
 
 # --- A Workload cannot start to use a network that is being deleted
-# A network exists as long as it is used, so the deletion would never finish. Only new networks are
-# checked: a Workload that uses the network already can be scaled and edited. A network that does
-# not exist is not an error here: instances wait for it.
+# The deletion of a network waits until no Workload uses the network, so with new Workloads it would
+# never finish. Only references that the write adds are checked: a Workload that already uses the
+# network can be scaled and edited. A missing network is not an error: instances wait for it.
 
 
 NETWORKS = ListQuery(NETWORK)

@@ -143,10 +143,10 @@ def _describe_denied(reference: ReferenceAccess) -> str:
 def _describe_kept(reference: ReferenceAccess) -> str:
     access = reference.access
     return (
-        f"the template takes {reference.description}, which you may not {access.verb} in the "
-        f'namespace "{access.namespace}"; to change what runs with it ask for the verb '
-        f'"{access.verb}" on {access.resource} there '
-        "(without it you may scale, pause, restart and place the workload)"
+        f"the template uses {reference.description}, which you may not {access.verb} in the "
+        f'namespace "{access.namespace}"; to change the template, request the verb '
+        f'"{access.verb}" on {access.resource} in that namespace '
+        "(without the permission you may scale, pause, restart and place the workload)"
     )
 
 

@@ -1,7 +1,7 @@
-"""Types of fields that several kinds share, and how a field is described, merged and protected.
+"""Field types that several kinds share, and annotations: description, list merge, immutability.
 
 ``doc`` describes a field, ``map_by`` and ``SET`` define how a list is merged, and ``immutable``
-refuses changes. A pattern always comes with a maximum length, because checks of long values would
+rejects changes. A pattern always comes with a maximum length, because checks of long values would
 take too long, and uses only the syntax of RE2. Only required fields outside lists can be immutable.
 """
 

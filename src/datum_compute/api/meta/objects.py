@@ -1,4 +1,4 @@
-"""Metadata of objects, and what the platform knows about a kind."""
+"""Metadata of objects, and the description of a kind."""
 
 from __future__ import annotations
 
@@ -104,9 +104,9 @@ class Ref(NamedTuple):
 class TableColumn:
     """A printer column: a heading and the path of its value, such as ``.a.b``.
 
-    Types beyond those of a schema: ``date`` is shown as an age, ``count`` as the number of entries,
-    ``reference`` as ``Kind/name``, ``object`` as ``kind/name``. Several paths are separated by
-    commas. The first path that has a value is used; a ``count`` adds up all of them.
+    In addition to the types of a schema, there are ``date`` (printed as an age), ``count`` (the
+    number of entries), ``reference`` (``Kind/name``) and ``object`` (``kind/name``). Commas
+    separate alternative paths: the first one that has a value is used; ``count`` adds up all paths.
     """
 
     name: str
@@ -135,7 +135,7 @@ class Selectable:
 
 @dataclass(frozen=True, slots=True)
 class KindInfo(Generic[T]):
-    """What the platform knows about a kind."""
+    """The description of a kind: its names, its model, and how the server stores and prints it."""
 
     group: str
     version: str

@@ -51,9 +51,7 @@ def struct_schema(model: type[msgspec.Struct]) -> JsonObject:
 
 
 def _is_seeded(kind: KindInfo[Any], part: str) -> bool:
-    """Return True if the class gives a new object more than the defaults of the fields of this
-    part.
-    """
+    """Return True if a new object has values in this part that are not defaults of its fields."""
     (field,) = [f for f in msgspec.structs.fields(kind.model) if f.name == part]
     seed = field.default
     return isinstance(seed, msgspec.Struct) and seed != type(seed)()

@@ -124,7 +124,7 @@ def read_archive(path: Path) -> Archive:
     contents = _unpack(path)
     manifest = _manifest(path, contents.pop(_MANIFEST, b""))
     if set(contents) != set(manifest.members):
-        raise ArchiveError(f"{path} is damaged: its files are not those it names")
+        raise ArchiveError(f"{path} is damaged: the manifest does not list its files")
     for name, member in manifest.members.items():
         if (len(contents[name]), _sha256(contents[name])) != (member.bytes, member.sha256):
             raise ArchiveError(f"{path} is damaged: the checksum of {name} does not match")
@@ -133,7 +133,7 @@ def read_archive(path: Path) -> Archive:
 
 def _unpack(path: Path) -> dict[str, bytes]:
     if path.exists() and not path.is_file():
-        raise ArchiveError(f"{path} is not a backup: it is no file")
+        raise ArchiveError(f"{path} is not a backup: it is not a regular file")
     try:
         with path.open("rb") as packed, gzip.GzipFile(fileobj=packed) as whole:
             stream = _Bounded(path, whole)
@@ -161,7 +161,7 @@ class _Bounded:
         content = self._unpacked.read(size)
         self._left -= len(content)
         if self._left < 0:
-            raise ArchiveError(f"{self._path} is damaged: it unpacks to more than it may hold")
+            raise ArchiveError(f"{self._path} is damaged: the unpacked size exceeds the limit")
         return content
 
 
@@ -171,10 +171,10 @@ def _members(path: Path, tar: tarfile.TarFile) -> dict[str, bytes]:
         # The size of a sparse member is not limited by the size of the archive.
         file = tar.extractfile(member) if member.isreg() and not member.issparse() else None
         if file is None or member.name in found:
-            raise ArchiveError(f"{path} is damaged: {member.name!r} does not belong in it")
+            raise ArchiveError(f"{path} is damaged: unexpected member {member.name!r}")
         is_store = member.name.rpartition("/")[2] == _STORE
         if member.size > (UNPACKED_BYTES_MAX if is_store else FILE_BYTES_MAX):
-            raise ArchiveError(f"{path} is damaged: {member.name!r} is too large for what it is")
+            raise ArchiveError(f"{path} is damaged: member {member.name!r} is too large")
         found[member.name] = file.read()
     return found
 
@@ -187,8 +187,8 @@ def _manifest(path: Path, content: bytes) -> _Manifest:
             raise ArchiveError(f"{path} is not a backup of this platform")
         if version > FORMAT:
             raise ArchiveError(
-                f"{path} was written by a newer release (format {version}, this one knows "
-                f"{FORMAT}); upgrade datum-compute to restore it"
+                f"{path} was written by a newer release (format {version}, this release "
+                f"supports {FORMAT}); upgrade datum-compute to restore it"
             )
         return msgspec.convert(found, _Manifest)
     except (msgspec.DecodeError, msgspec.ValidationError, KeyError, TypeError) as error:
@@ -200,10 +200,10 @@ def _parts(path: Path, contents: Mapping[str, bytes]) -> Iterator[Part]:
     for name, content in contents.items():
         found = _MEMBER.fullmatch(name)
         if found is None or not (found["name"] == _STORE or is_backup_file(found["name"])):
-            raise ArchiveError(f"{path} is damaged: {name!r} does not belong in it")
+            raise ArchiveError(f"{path} is damaged: unexpected member {name!r}")
         by_part.setdefault(found["cell"] or "", {})[found["name"]] = content
     if "" not in by_part:
-        raise ArchiveError(f"{path} is damaged: it holds no platform")
+        raise ArchiveError(f"{path} is damaged: the part of the server is missing")
     for part, files in sorted(by_part.items()):
         try:
             planes = decode_dump(files.pop(_STORE, b""))

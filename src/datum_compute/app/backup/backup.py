@@ -41,7 +41,10 @@ def check_files(archive: Archive) -> None:
         whose = f" of cell {part.name}" if part.name else ""
         for name, content in sorted(part.files.items()):
             if not _is_readable(name, content):
-                raise ArchiveError(f"{name}{whose} is damaged: it holds no {_FILE_TYPES[name][0]}")
+                expected = _FILE_TYPES[name][0]
+                raise ArchiveError(
+                    f"{name}{whose} is damaged: it does not contain a valid {expected}"
+                )
         for certificate, key in _PAIRS:
             if not _match(part.files, certificate, key):
                 raise ArchiveError(f"{certificate}{whose} is not a certificate of {key}")
@@ -120,7 +123,7 @@ async def make_backup(path: Path, archive: Archive) -> None:
         write_archive(draft, archive)
         written = read_archive(draft)
         if written != archive:
-            raise ArchiveError(f"{path} does not hold what was backed up; try again")
+            raise ArchiveError(f"{path} differs from the data that was backed up; try again")
         check_objects(written)
         check_files(written)
         await _restore_on_trial(path.parent, written)
@@ -155,7 +158,7 @@ def _problems(key: ObjectKey, version: int, body: bytes) -> Iterator[str]:
         yield f"cannot be decoded: {error}"
         return
     if identity != (key.namespace, key.name, str(version)):
-        yield "is filed under a name or version that is not its own"
+        yield "has a name or version that differs from its key"
 
 
 async def _restore_on_trial(parent: Path, archive: Archive) -> None:
@@ -165,7 +168,7 @@ async def _restore_on_trial(parent: Path, archive: Archive) -> None:
             path = Path(folder) / f"{number}.db"
             write_database(path, part.planes)
             if await read_planes(path) != part.planes:
-                raise ArchiveError("the database built from the backup differs from it")
+                raise ArchiveError("the database built from the backup differs from the backup")
 
 
 async def read_planes(path: Path) -> dict[str, LoadedPlane]:

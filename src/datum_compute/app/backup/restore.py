@@ -118,7 +118,7 @@ def _set_aside(state: Path) -> None:
             os.rename(file, target / file.name)
     for cell in _cells(state):
         if not _folder_of(state / _READY, cell.name).exists():
-            # The cell joined after the backup, so the restored hub does not know it.
+            # The cell joined after the backup, so the restored hub has no Cluster for the cell.
             _empty_into(cell, aside / cell.relative_to(state))
 
 

@@ -212,7 +212,7 @@ def _read_document(file: Path) -> YamlDocument:
     except (OSError, ValueError) as error:
         raise click.UsageError(f"{file} cannot be read: {error}") from error
     if not documents or not isinstance(documents[0].value, dict):
-        raise click.UsageError(f"{file} holds no settings: write `name: value` lines")
+        raise click.UsageError(f"{file} contains no settings: write `name: value` lines")
     return documents[0]
 
 

@@ -85,7 +85,7 @@ class Connection:
     insecure: bool = False
     certificate: Certificate | None = field(default=None, repr=False)
     sign_in: CredentialSource | None = None
-    proxy: str = field(default="", repr=False)  # may hold a password
+    proxy: str = field(default="", repr=False)  # may contain a password
     tls_server_name: str = ""
     read_s: float = 0.0  # read timeout; 0: the default
 

@@ -233,13 +233,13 @@ class TokenHelper:
                 output, _ = await process.communicate()
         except TimeoutError:
             process.kill()
-            raise Unauthorized(f"{command} gave no new token in {_LIMIT_S:g} s") from None
+            raise Unauthorized(f"{command} did not print a token within {_LIMIT_S:g} s") from None
         except OSError as error:
-            raise Unauthorized(f"{command} cannot be run: {error.strerror}") from None
+            raise Unauthorized(f"cannot run {command}: {error.strerror}") from None
         if process.returncode != 0:
-            raise Unauthorized(f"{command} gave no new token (exit {process.returncode})")
+            raise Unauthorized(f"{command} failed with exit code {process.returncode}")
         try:
-            return validate_token(output.decode("latin-1"), f"the answer of {command}")
+            return validate_token(output.decode("latin-1"), f"the output of {command}")
         except KubeconfigError as error:
             raise Unauthorized(str(error)) from None
 

@@ -37,9 +37,9 @@ RESPONSE_BYTES_MAX = 1024 * 1024
 
 
 class OidcRefresh:
-    def __init__(self, sign_in: OidcSignIn, outside: AuthEnvironment) -> None:
+    def __init__(self, sign_in: OidcSignIn, environment: AuthEnvironment) -> None:
         self._sign_in = sign_in
-        self._outside = outside
+        self._environment = environment
         self._refresh_token = sign_in.refresh_token
         self._stored = sign_in.id_token  # used once, if it has not expired
         self._tls = client_tls_context(sign_in.ca_pem)
@@ -48,7 +48,7 @@ class OidcRefresh:
         """Return the stored token if it is valid, otherwise a new one."""
         stored, self._stored = self._stored, ""
         expires_s = _expiry(stored)
-        if expires_s is not None and self._outside.unix_s() < expires_s - MARGIN_S:
+        if expires_s is not None and self._environment.unix_s() < expires_s - MARGIN_S:
             return Credential(stored), expires_s
         if not self._refresh_token:
             raise self._sign_in_error("the id-token has expired and there is no refresh-token")
@@ -71,12 +71,14 @@ class OidcRefresh:
     async def _token_endpoint(self) -> str:
         url = f"{self._sign_in.issuer}/.well-known/openid-configuration"
         if not _is_confidential(url):
-            raise self._sign_in_error("its address is not https")
+            raise self._sign_in_error("the address of the issuer is not https")
         response = await self._fetch("GET", url)
         found = _parse_object(response.body) if response.status == 200 else {}
         endpoint = found.get("token_endpoint")
         if not isinstance(endpoint, str) or not _is_confidential(endpoint):
-            raise self._sign_in_error("its configuration has no token endpoint with https")
+            raise self._sign_in_error(
+                "the configuration of the issuer has no token endpoint with https"
+            )
         return endpoint
 
     async def _request_tokens(self, endpoint: str) -> JsonObject:
@@ -99,7 +101,7 @@ class OidcRefresh:
             if response.status == 200:
                 return _parse_object(response.body)
             status = response.status
-        raise self._sign_in_error(f"it refuses to renew the id token ({status})")
+        raise self._sign_in_error(f"the issuer rejected the refresh token ({status})")
 
     async def _fetch(
         self, method: str, url: str, headers: Mapping[str, str] | None = None, body: bytes = b""

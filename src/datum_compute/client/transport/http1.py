@@ -287,7 +287,7 @@ class RawConnection:
         await self.connection.drain()
 
     def close_input(self) -> None:
-        """Tell the peer that no more bytes follow. Reading goes on."""
+        """Close the sending direction of the connection. Reading continues."""
         with suppress(OSError):
             self.connection.transport.write_eof()
 
@@ -399,8 +399,8 @@ class Http1Transport:
             raise self._unreachable(error) from None
         if 300 <= exchange.status < 400:
             raise Unreachable(
-                f"{self._pool.origin} answers with a redirect ({exchange.status}). "
-                "Use the address that it redirects to as the server."
+                f"{self._pool.origin} responds with a redirect ({exchange.status}). "
+                "Use the target of the redirect as the server."
             )
         return _response(exchange, body)
 

@@ -1,4 +1,4 @@
-"""The transport protocol: one method between a client and the server that answers it.
+"""The transport protocol: one method that sends a request to a server and returns the response.
 
 Transports are stacked: retries (retry.py) around authentication (``auth/credentials.py``) around a
 socket (http1.py). In the process of the server, in_process.py calls its dispatch directly.

@@ -1,4 +1,4 @@
-"""Audit events: who changed what, who was denied, who read secrets.
+"""Audit events of writes, denied requests and reads of secrets.
 
 An event contains names and numbers only: no body, query, header or token. The server passes each
 event to a sink, which must not block.

@@ -24,7 +24,7 @@ def is_member(node: FieldSet) -> bool:
 
 
 def node_of(children: FieldSet, *, member: bool) -> FieldSet | None:
-    """Return the node with these children, or None if it is empty and no member."""
+    """Return the node with these children, or None if it has no children and is not a member."""
     if not children:
         return MEMBER if member else None
     return {SELF: MEMBER, **children} if member else children

@@ -294,7 +294,7 @@ _PROTOBUF_ANSWER = _PROTOBUF.replace("@", ".")  # the requested type is not a va
 
 
 def openapi_v2_response(request: Request, path: str) -> Response | None:
-    """The answer to the path of the document, or None for any other."""
+    """Return the response for ``PATH``, or None for any other path."""
     if path != PATH:
         return None
     wanted = choose_media_type(request.headers.get("accept", ""), (MediaType(_PROTOBUF),))

@@ -244,8 +244,8 @@ CLUSTER_ROLE = kind_message(
 BINDING = kind_message({2: many("subjects", _SUBJECT), 3: one("roleRef", _ROLE_REFERENCE)})
 
 
-# --- Questions about access and tokens: authorization.k8s.io and authentication.k8s.io
-# Their status is the server's answer, so only what callers ask is read.
+# --- Reviews of access and tokens: authorization.k8s.io and authentication.k8s.io
+# The server sets their status, so only their spec is decoded.
 
 
 _RESOURCE = Message(
@@ -354,7 +354,7 @@ def _read_envelope(body: bytes) -> JsonObject:
 
 
 def _message_of(api_version: str, kind: str) -> Message:
-    if kind == "DeleteOptions":  # any group may carry it
+    if kind == "DeleteOptions":  # clients send the kind with the apiVersion of any group
         return DELETE_OPTIONS
     found = KINDS.get((api_version, kind))
     if found is None:

@@ -1,6 +1,6 @@
-"""The forms in which objects are shown: as they are, as metadata only, or as rows of a table.
+"""The forms of objects in responses: whole objects, metadata only, or rows of a table.
 
-The Accept header chooses. Errors and deletion results stay Status objects in every form.
+The Accept header selects the form. Errors and results of deletions are Status objects in each form.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def age(created: Any, now: float) -> str:
 
 
 def duration(seconds: int) -> str:
-    """Finer while it is short, coarser when it is long."""
+    """Format a duration as kubectl does: the longer the duration, the coarser the unit."""
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if seconds < 120:
         return f"{seconds}s"
@@ -162,7 +162,7 @@ def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
 # columns gets its age.
 
 
-# A date is sent as the age it will be printed as, so for readers it is text.
+# The server sends a date as the text of its age, so the type of the column is string.
 _SHOWN_TYPES = {"date": "string", "count": "integer", "reference": "string", "object": "string"}
 _ROWS = "rows"
 INCLUDE = ("Metadata", "Object", "None")
@@ -283,7 +283,10 @@ class Representation(Protocol):
         ...
 
     def encode_event(self, body: bytes, *, first: bool) -> bytes:
-        """The object of a watch event; ``first`` for one of which readers know no form yet."""
+        """Return the object of a watch event.
+
+        ``first`` is True for the first initial event of a watch and for the first later change.
+        """
         ...
 
     def encode_bookmark(self, metadata: JsonObject) -> bytes: ...

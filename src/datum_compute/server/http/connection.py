@@ -366,7 +366,7 @@ class HttpConnection(asyncio.Protocol):
             if task.cancelled() or task.exception() is not None:
                 self._abort()
                 if not task.cancelled():
-                    _log.error("a response could not be sent", exc_info=task.exception())
+                    _log.error("cannot send a response", exc_info=task.exception())
             else:
                 self._finish_response(closing=closing or self._shared.stopping)
 

@@ -34,7 +34,7 @@ def run_eagerly(
 
 
 class _StartedCoroutine(Coroutine[Any, Any, R]):
-    """A coroutine that has run up to its first wait. ``awaited`` is what it waits for."""
+    """A coroutine that has run up to its first wait, which is for ``awaited``."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, R], awaited: Any) -> None:
         self._coroutine = coroutine

@@ -1,6 +1,6 @@
 """Runs the admission rules that depend on other objects or on permissions.
 
-Their queries are answered from the store without awaiting anything.
+The store is in memory, so the queries of the rules are answered synchronously.
 """
 
 from __future__ import annotations

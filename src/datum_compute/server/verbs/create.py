@@ -48,7 +48,7 @@ class CreateRequest(msgspec.Struct, frozen=True):
     validation: FieldValidation
     dry_run: bool
     set_managers: Callable[[JsonObject], JsonObject]  # adds managedFields to the new object
-    status: Any = None  # the status to store; None if it is dropped
+    status: Any = None  # the status to store; None drops the status
 
 
 def create(context: ServerContext, request: ApiRequest) -> Awaitable[Response]:

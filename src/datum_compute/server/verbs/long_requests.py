@@ -14,7 +14,7 @@ from functools import partial
 
 class LongRequests:
     def __init__(self) -> None:
-        self._waits: dict[object, Callable[[], None]] = {}  # what ends each wait
+        self._waits: dict[object, Callable[[], None]] = {}  # the function that ends each wait
         self._closed = False
 
     @property

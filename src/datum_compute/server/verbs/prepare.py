@@ -1,4 +1,4 @@
-"""Prepares an object for the store, from what a caller sent. Without side effects.
+"""Prepares the object that a caller sent for the store. Pure: it changes no state.
 
 Rules:
 - Callers cannot set the fields of the server.
@@ -135,7 +135,7 @@ def prepare_update(
         causes += limit_causes(metadata_problems(kind, metadata))
     new = {**main, "metadata": metadata}
     if _same_except_metadata(new, old_main):
-        # Nothing to check: what is stored stays valid, whatever the rules have become.
+        # The content is unchanged, so it is not validated again: rules may have become stricter.
         return PreparedObject(_with_old_status(old, kind, new), sent.unknown, tuple(causes))
     checked = validate_and_admit(resource, new, old, causes, sent.unknown)
     new = checked.obj

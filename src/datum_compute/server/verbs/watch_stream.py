@@ -44,7 +44,7 @@ class WatchStream:
     ) -> None:
         now = asyncio.get_running_loop().time()
         self._lines = initial
-        self._large_line: bytes | None = None  # comes before ``_lines``
+        self._large_line: bytes | None = None  # sent before ``_lines``
         self._source = source
         self._encoder = encoder
         self._long_requests = long_requests

@@ -116,7 +116,7 @@ class CellJoinHandler:
     async def _patch_existing(
         self, kind: KindInfo[Any], namespace: str, name: str, patch: JsonObject
     ) -> None:
-        """Patch an object. If it is gone because the cell is leaving, do not create it."""
+        """Patch an object, unless it was deleted because the cell is leaving."""
         if self._get(kind, namespace, name) is not None:
             await self._send("PATCH", _path(kind, namespace, name), patch, MERGE_PATCH)
 

@@ -1,4 +1,4 @@
-"""Responds to reviews: what a user may do, who the caller is, whose token this is.
+"""Responds to access reviews, self-subject reviews and token reviews.
 
 Nothing is stored. To add a review: a function that returns its status, listed in ``_REVIEWS``, and
 its kind in ``api/reviews.py``.
