@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from datum_compute.api.compute.instance import Instance
+from datum_compute.api.compute.workload import Workload
+from datum_compute.api.meta.codec import from_json, to_json
+from datum_compute.cli.commands.open import urls_of
+from tests.cli.objects import condition, instance, workload
 from tests.cli.runner import CliRunner
 from tests.cli.world import World, simulated_gateway
 
@@ -40,3 +45,49 @@ def test_open_of_a_workload_without_a_port_is_an_error(cli: CliRunner) -> None:
     assert cli.run("open", "web") == 3
     assert "has no port" in cli.err
     assert "datumctl compute deploy web --port=80" in cli.err
+
+
+def ready_instance(name: str, address: str, status: str = "True") -> Instance:
+    found = to_json(instance(name, "DFW", condition("Ready", status, "Available")))
+    found["status"]["networkInterfaces"] = [{"assignments": {"networkIP": address}}]
+    return from_json(found, Instance)
+
+
+def listening_on(*ports: tuple[str, int, str]) -> Workload:
+    """Return a workload with these ports, each with name, number and protocol."""
+    found = to_json(workload("DFW"))
+    (container,) = found["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"]
+    container["ports"] = [
+        {"name": name, "port": port, "protocol": protocol} for name, port, protocol in ports
+    ]
+    return from_json(found, Workload)
+
+
+@pytest.mark.parametrize(
+    ("ports", "expected"),
+    [
+        pytest.param([("http", 8080, "TCP")], ["http://10.0.0.1:8080/"], id="http"),
+        pytest.param([("x", 443, "TCP")], ["https://10.0.0.1:443/"], id="https"),
+        pytest.param(
+            [("metrics", 9090, "TCP"), ("web", 80, "TCP")], ["http://10.0.0.1:80/"], id="web-first"
+        ),
+        pytest.param([("dns", 53, "UDP")], [], id="udp-only"),
+    ],
+)
+def test_the_url_has_the_port_for_browsers(
+    ports: list[tuple[str, int, str]], expected: list[str]
+) -> None:
+    assert urls_of(listening_on(*ports), [ready_instance("web-0", "10.0.0.1")]) == expected
+
+
+def test_only_ready_instances_with_an_address_have_a_url() -> None:
+    instances = [
+        ready_instance("web-2", "fd00::2"),
+        ready_instance("web-1", "10.0.0.1"),
+        ready_instance("web-0", "10.0.0.9", status="False"),
+        instance("web-3", "DFW", condition("Ready", "True", "Available")),
+    ]
+    assert urls_of(listening_on(("http", 80, "TCP")), instances) == [
+        "http://10.0.0.1:80/",
+        "http://[fd00::2]:80/",
+    ]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from datum_compute.api.kinds import INSTANCE
+from datum_compute.api.meta.codec import from_json
 from datum_compute.api.meta.objects import Ref
-from datum_compute.api.quota import MEMORY, WORKLOADS
+from datum_compute.api.quota import MEMORY, METRICS, WORKLOADS, AllowanceBucket
+from datum_compute.cli.commands.quota import bucket_order, render_amount, render_unit
 from datum_compute.client.client import Client
 from tests.cli.runner import CliRunner, deployed
 from tests.cli.world import World, bucket, patch_status_of
@@ -44,3 +46,46 @@ def test_quota_names_waiting_instances(cli: CliRunner, world: World) -> None:
     world.do(deny)
     assert cli.run("quota") == 0
     assert "in DFW waits for quota: 11 of 10" in cli.err
+
+
+def a_bucket(resource_type: str, limit: int = 10, used: int = 0) -> AllowanceBucket:
+    return from_json(
+        {
+            "metadata": {"name": "a"},
+            "spec": {
+                "consumerRef": {"kind": "Project", "name": "a"},
+                "resourceType": resource_type,
+            },
+            "status": {"limit": limit, "allocated": used, "available": limit - used},
+        },
+        AllowanceBucket,
+    )
+
+
+def test_resources_are_in_the_order_of_the_metrics_and_unknown_ones_last() -> None:
+    types = [metric.resource_type for metric in METRICS]
+    buckets = [a_bucket(type_) for type_ in ("x/b", "x/a", *reversed(types))]
+    found = sorted(buckets, key=bucket_order)
+    assert [b.spec.resource_type for b in found] == [*types, "x/a", "x/b"]
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "amount", "shown", "unit"),
+    [
+        (MEMORY.resource_type, 4096, "4", " GiB"),
+        (MEMORY.resource_type, 1536, "1.5", " GiB"),
+        (MEMORY.resource_type, 1, "0.001", " GiB"),
+        (WORKLOADS.resource_type, 100, "100", ""),
+        ("example.com/gpus", 3, "3", ""),
+    ],
+)
+def test_an_amount_is_shown_in_its_display_unit_exact_to_three_decimals(
+    resource_type: str, amount: int, shown: str, unit: str
+) -> None:
+    found = a_bucket(resource_type)
+    assert (render_amount(found, amount), render_unit(found)) == (shown, unit)
+
+
+def test_a_project_without_buckets_is_reported(cli: CliRunner) -> None:
+    assert cli.run("quota") == 0
+    assert "No usage is recorded yet in project/default." in cli.err

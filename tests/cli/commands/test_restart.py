@@ -8,7 +8,11 @@ import pytest
 
 from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.labels import RESTARTED_AT
+from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import Ref
+from datum_compute.cli.commands.restart import restart_city
+from datum_compute.cli.errors import UsageError
+from tests.cli.objects import workload_spec
 from tests.cli.runner import CliRunner
 from tests.cli.world import NAMESPACE, World
 
@@ -54,3 +58,25 @@ def test_restart_changes_one_annotation(cli: CliRunner, world: World) -> None:
     assert after["template"].pop("metadata")["annotations"].keys() == {RESTARTED_AT}
     assert after == before
     assert len(world.writes) == 1
+
+
+def restarted(spec: JsonObject, city: str) -> list[str]:
+    """Restart a city of the workload. Return the cities of the recorded restarts."""
+    workload: JsonObject = {"metadata": {"name": "web"}, "spec": spec}
+    restart_city(workload, city, "2027-01-02T00:00:00Z")
+    return [entry["cityCode"] for entry in workload["spec"]["restarts"]]
+
+
+def test_a_restart_replaces_the_entry_of_its_city_and_drops_those_of_removed_cities() -> None:
+    earlier = "2027-01-01T00:00:00Z"
+    spec = {
+        **workload_spec("dfw", "ORD"),
+        "restarts": [{"cityCode": city, "at": earlier} for city in ("DFW", "LHR", "ORD")],
+    }
+    assert restarted(spec, "DFW") == ["ORD", "DFW"]
+
+
+def test_a_restart_of_another_city_suggests_a_similar_one() -> None:
+    with pytest.raises(UsageError) as raised:
+        restarted(workload_spec("DFW", "ORD"), "DFX")
+    assert raised.value.hint == "Did you mean DFW? It runs in: DFW, ORD"

@@ -116,3 +116,26 @@ def test_every_namespace_is_listed_and_counted(cli: CliRunner, world: World) -> 
     assert cli.run("instances", "-A", "--workload=web") == 2
     assert cli.run("quota") == 0
     assert rows(cli.out)[-1][:2] == ["DFW", "2"]
+
+
+def test_more_than_three_cities_are_counted_in_the_table(cli: CliRunner) -> None:
+    deployed(cli, "DFW", "ORD", "IAD", "AMS")
+    assert cli.run("workloads") == 0
+    assert rows(cli.out)[1][1:3] == ["DFW,ORD,IAD", "(+1)"]
+    assert cli.run("workloads", "-o", "json") == 0
+    assert json.loads(cli.out)["items"][0]["cities"] == ["DFW", "ORD", "IAD", "AMS"]
+
+
+def test_a_workload_is_described_with_scale_containers_and_cities(cli: CliRunner) -> None:
+    deployed(cli, "DFW", "ORD")
+    assert cli.run("deploy", "web", "--env=KEY=hunter2", "-y") == 0
+    assert cli.run("workloads", "describe", "web") == 0
+    assert "default: at least 1 in each of DFW, ORD" in cli.out
+    assert "reg.test/x/web:1" in cli.out
+    assert "hunter2" not in cli.out
+    assert "Why:" not in cli.err, "it is available"
+    assert cli.run("workloads", "describe", "web", "-o", "json", "--show-values") == 0
+    described = json.loads(cli.out)
+    assert [place["city"] for place in described["placements"]] == ["DFW", "ORD"]
+    assert "hunter2" in cli.out
+    assert described["rolloutDone"] is True
