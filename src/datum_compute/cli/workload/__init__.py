@@ -1,4 +1,4 @@
-"""What several verbs do with a workload: read, edit, plan, preview, apply and wait.
+"""Steps that several verbs share: read, edit, plan, preview, apply and wait for a workload.
 
-Start with plan.py, then apply.py.
+Start with deploy.py (all steps of a deploy), then plan.py.
 """
