@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -18,7 +19,15 @@ from datum_compute.client.transport.interface import is_watch
 from datum_compute.runtime.cache import NotSynced
 from datum_compute.runtime.cached_client import DELETED_UID_KEPT_S, WATCH_CATCH_UP_S, CachedClient
 from testkit.sim.loop import VirtualLoop, run_virtual
-from tests.client.replay_transport import ReplayTransport, list_response, namespace, status, stream
+from tests.client.replay_transport import (
+    ReplayTransport,
+    json_response,
+    list_response,
+    namespace,
+    status,
+    stream,
+    unreachable,
+)
 from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 
 A = Ref("", "a")
@@ -79,6 +88,52 @@ def test_reads_wait_for_own_writes(write: Callable[[CachedClient], Awaitable[Non
         return before, is_stale(cached)
 
     assert with_planes(test) == (True, False)
+
+
+@pytest.mark.parametrize("created", [json_response(namespace("b", 7), 201), unreachable()])
+@pytest.mark.parametrize("listed", [9, 2])
+def test_a_created_object_is_reported_as_deleted_if_a_later_list_does_not_contain_it(
+    created: Response | Unreachable, listed: int
+) -> None:
+    """A list of a lower version shows that the plane was restored."""
+
+    async def main(loop: VirtualLoop) -> list[tuple[str, bool]]:
+        first, second = list_response(5), list_response(listed)
+        silent = stream(then="is silent")
+        transport = ReplayTransport(first, silent, created, second, second, second, silent)
+        cached = CachedClient(HUB, transport.client(), Random(1))
+        informer = cached.declare(NAMESPACE)
+        changes: list[tuple[str, bool]] = []
+        informer.subscribe(lambda c: changes.append((c.latest.metadata.name, c.new is not None)))
+        loop.create_task(informer.run())
+        await asyncio.sleep(1)
+        with suppress(Unreachable):
+            await create(cached)
+        assert changes == []
+        informer.relist()
+        await asyncio.sleep(60)
+        return changes
+
+    assert run_virtual(Random(1), main) == [("b", False)]
+
+
+def test_a_rejected_create_is_not_reported_as_deleted() -> None:
+    async def main(loop: VirtualLoop) -> list[object]:
+        silent, invalid = stream(then="is silent"), status(422, "Invalid")
+        transport = ReplayTransport(list_response(5), silent, invalid, list_response(9), silent)
+        cached = CachedClient(HUB, transport.client(), Random(1))
+        informer = cached.declare(NAMESPACE)
+        changes: list[object] = []
+        informer.subscribe(changes.append)
+        loop.create_task(informer.run())
+        await asyncio.sleep(1)
+        with pytest.raises(Invalid):
+            await create(cached)
+        informer.relist()
+        await asyncio.sleep(60)
+        return changes
+
+    assert run_virtual(Random(1), main) == []
 
 
 def test_reads_wait_until_a_deleted_object_has_left_the_cache() -> None:

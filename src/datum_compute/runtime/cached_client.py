@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from datum_compute.api.errors import AlreadyExists, ApiError, NotFound, Unreachable
 from datum_compute.api.meta.codec import ApiStruct, JsonObject
-from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref
+from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref, ref_of
 from datum_compute.api.planes import PlaneName
 from datum_compute.client.client import Client, Patch
 from datum_compute.client.transport.retry import Backoff
@@ -155,18 +155,28 @@ class CachedClient:
     # --- writing
 
     async def create(self, kind: KindInfo[T], obj: T) -> None:
-        await self._write(kind, lambda response: self.uncached.create(response, obj))
+        await self._expect_creation(
+            kind,
+            obj,
+            self._write(kind, lambda response: self.uncached.create(response, obj)),
+        )
 
     async def create_with_status(self, kind: KindInfo[T], obj: T) -> T:
         """Create an object with its status and return it.
 
         The result has no status if the plane ignores the status on create.
         """
-        created = await self._track_write(
-            kind, partial(self.uncached.create, kind, obj, with_status=True)
-        )
-        self.record_write(kind, int(created.metadata.resource_version or 0))
-        return created
+        created: list[T] = []
+
+        async def create() -> int:
+            send = partial(self.uncached.create, kind, obj, with_status=True)
+            created.append(await self._track_write(kind, send))
+            version = int(created[0].metadata.resource_version or 0)
+            self.record_write(kind, version)
+            return version
+
+        await self._expect_creation(kind, obj, create())
+        return created[0]
 
     async def patch(self, kind: KindInfo[Any], ref: Ref, patch: Patch) -> None:
         await self._write(kind, lambda response: self.uncached.patch(response, ref, patch))
@@ -220,17 +230,39 @@ class CachedClient:
             if task is not None:
                 task.cancel()
 
+    async def _expect_creation(
+        self, kind: KindInfo[T], obj: T, write: Coroutine[Any, Any, int]
+    ) -> None:
+        """Create the object. If it is deleted before the cache contains it, report the deletion."""
+        informer = self._informers.get(kind.resource)
+        if informer is None:
+            await write
+            return
+        ref, version = ref_of(obj), 0
+        informer.expect_creation(obj)
+        try:
+            version = await write
+        except ApiError as error:
+            if error.code < 500 and not isinstance(error, AlreadyExists):
+                informer.cancel_creation(ref)
+            raise
+        finally:
+            informer.set_created_version(ref, version)
+
     # --- freshness
 
     async def _write(
         self, kind: KindInfo[Any], write: Callable[[KindInfo[Any]], Awaitable[_WriteResponse]]
-    ) -> None:
+    ) -> int:
+        """Send a write and return the version of the object."""
         response_kind = self._response_kinds.get(kind.resource)
         if response_kind is None:
             response_kind = replace(kind, model=_WriteResponse)
             self._response_kinds[kind.resource] = response_kind
         response = await self._track_write(kind, partial(write, response_kind))
-        self.record_write(kind, int(response.metadata.resource_version or 0))
+        version = int(response.metadata.resource_version or 0)
+        self.record_write(kind, version)
+        return version
 
     async def _track_write(self, kind: KindInfo[Any], write: Callable[[], Awaitable[R]]) -> R:
         """Send a write. If there is no response, mark the kind as having an unknown write."""

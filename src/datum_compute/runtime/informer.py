@@ -3,7 +3,8 @@
 ``client/watch.py`` lists, watches and reconnects. The informer applies its events to the cache
 and calls the handlers. No error of the plane ends it.
 
-- Only a complete list replaces the cache. Objects missing from the list are reported as deleted.
+- Only a complete list replaces the cache. Objects missing from the list are reported as deleted,
+  also those that this process created and the watch did not deliver before it was lost.
 - An object with the same name and another uid is reported as a deletion and a creation.
 - ``version`` is the plane version up to which the cache is complete. It decreases only if the plane
   was restored from a backup. ``epoch`` then increases, and writes of the previous epoch are no
@@ -22,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from random import Random
@@ -29,7 +31,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref
+from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref, ref_of
 from datum_compute.client.client import Client
 from datum_compute.client.responses import ListResult, UndecodableObject, WatchEvent
 from datum_compute.client.watch import follow_mapped
@@ -94,6 +96,9 @@ class Informer(Generic[T]):
         self._waiters: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self._task: asyncio.Task[Any] | None = None
         self._relisting = False
+        # Objects created by this process that are not cached yet, with the version of the write;
+        # infinite while the write has no response.
+        self._unseen: dict[Ref, tuple[T, float]] = {}
 
     @property
     def is_synced(self) -> bool:
@@ -119,6 +124,22 @@ class Informer(Generic[T]):
         for entry in self.cache.entries():
             if not entry.error:
                 handler(ObjectChange(None, self.cache.decode(entry)))
+
+    def expect_creation(self, obj: T) -> None:
+        """Report the object as deleted if a list after its creation does not contain it.
+
+        Call it before the write, and ``set_created_version`` or ``cancel_creation`` afterwards.
+        """
+        self._unseen[ref_of(obj)] = obj, math.inf
+
+    def set_created_version(self, ref: Ref, version: int) -> None:
+        """Set the version of the write; 0 if it has no response and may have succeeded."""
+        if ref in self._unseen:  # not if the watch has delivered the object already
+            self._unseen[ref] = self._unseen[ref][0], version
+
+    def cancel_creation(self, ref: Ref) -> None:
+        """The object was not created."""
+        self._unseen.pop(ref, None)
 
     async def run(self) -> None:
         """Follow the plane until the task is cancelled."""
@@ -203,7 +224,7 @@ class Informer(Generic[T]):
         return await self.wait_for(lambda: self._version >= version, timeout_s)
 
     async def _replace(self, listed: ListResult[CacheEntry], epoch: int) -> None:
-        version = int(listed.version)
+        version, last_epoch = int(listed.version), self.epoch
         if epoch > self.epoch:
             self.epoch = epoch
         elif version < self._version:
@@ -222,6 +243,8 @@ class Informer(Generic[T]):
             self._put(entry)
             if not self.first_sync.is_set() and number % FIRST_LIST_BATCH_SIZE == 0:
                 await asyncio.sleep(0)  # safe: a cache that is not synced is not read
+        # Versions of different epochs cannot be compared.
+        self._remove_unseen(version if self.epoch == last_epoch else sys.maxsize)
         self._is_served = True
         self.lists += 1
         self.first_sync.set()
@@ -239,6 +262,7 @@ class Informer(Generic[T]):
         self._advance(max(int(event.version), self._version))
 
     def _put(self, entry: CacheEntry, obj: T | None = None) -> None:
+        self._unseen.pop(entry.ref, None)
         cached = self.cache.entry(entry.ref)
         if cached is not None and cached.uid != entry.uid:
             self._remove(entry.ref)
@@ -256,10 +280,18 @@ class Informer(Generic[T]):
             self._notify(ObjectChange(old, None))
 
     def _remove(self, ref: Ref) -> None:
+        self._unseen.pop(ref, None)
         old = self._decode(self.cache.entry(ref))
         self.cache.remove(ref)
         if old is not None:
             self._notify(ObjectChange(old, None))
+
+    def _remove_unseen(self, version: int) -> None:
+        """Report created objects that a list of the version would contain if they existed."""
+        for ref, (obj, created_version) in list(self._unseen.items()):
+            if created_version <= version:
+                del self._unseen[ref]
+                self._notify(ObjectChange(obj, None))
 
     def _decode(self, entry: CacheEntry | None) -> T | None:
         return None if entry is None or entry.error else self.cache.decode(entry)
