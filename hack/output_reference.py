@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from msgspec import inspect
+
 from datum_compute.cli.errors import ERRORS
-from datum_compute.cli.render.documents import DOCUMENTS, EVENT_MEANINGS, EVENTS, FIELDS, LISTS
+from datum_compute.cli.render.documents import (
+    DOCUMENTS,
+    EVENT_MEANINGS,
+    EVENTS,
+    FIELDS,
+    LISTS,
+    OutputDocument,
+)
 
 Table = Callable[[Sequence[str], Sequence[Sequence[str]]], str]
 
@@ -29,6 +38,16 @@ succeed later. `requestId` identifies the request in the audit log of the platfo
 
 """
 
+_TYPE_TEXTS: Mapping[type[inspect.Type], str] = {
+    inspect.StrType: "string",
+    inspect.IntType: "integer",
+    inspect.FloatType: "number",
+    inspect.BoolType: "boolean",
+    inspect.NoneType: "null",
+    inspect.DictType: "object",
+    inspect.StructType: "object",
+}
+
 
 def output_reference(header: str, table: Table) -> str:
     codes = [("0", "-", "Success, also if there was nothing to do.")]
@@ -44,8 +63,8 @@ def output_reference(header: str, table: Table) -> str:
             table(("code", "reason", "meaning"), codes),
             "\n## Errors\n\n",
             _ERRORS,
-            '## Lists\n\n`{"items": [...]}`, with these fields in each entry.\n\n',
-            table(("command", "fields"), _rows(LISTS)),
+            '## Lists\n\n`{"items": [...]}`, with these fields in each entry.\n',
+            *(_section(name, LISTS[name], table) for name in LISTS),
             "\n## Documents\n\n",
             table(("command", "fields"), _rows(DOCUMENTS)),
             "\n## Events\n\nEach line also has `schema`, `event` and `at`.\n\n",
@@ -53,7 +72,7 @@ def output_reference(header: str, table: Table) -> str:
                 ("event", "meaning", "fields"),
                 [(f"`{n}`", EVENT_MEANINGS[n], _listed(f)) for n, f in EVENTS.items()],
             ),
-            "\n## Fields\n\n",
+            "\n## Fields of documents and events\n\n",
             table(("field", "type", "meaning"), [(f"`{n}`", t, m) for n, t, m in used]),
         )
     )
@@ -65,3 +84,32 @@ def _rows(documents: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
 
 def _listed(fields: Sequence[str]) -> str:
     return ", ".join(f"`{field}`" for field in fields) or "-"
+
+
+def _section(name: str, document: type[OutputDocument], table: Table) -> str:
+    rows = [(f"`{field}`", *described) for field, described in describe_fields(document).items()]
+    return f"\n### {name}\n\n" + table(("field", "type", "meaning"), rows)
+
+
+def describe_fields(document: type[OutputDocument]) -> dict[str, tuple[str, str]]:
+    """Return type and meaning of each field, in the order of the output."""
+    info = inspect.type_info(document)
+    assert isinstance(info, inspect.StructType)
+    return {f.encode_name: (_type_text(f.type), _meaning(f.type)) for f in info.fields}
+
+
+def _meaning(type_: inspect.Type) -> str:
+    schema = type_.extra_json_schema if isinstance(type_, inspect.Metadata) else None
+    return str((schema or {}).get("description", ""))
+
+
+def _type_text(type_: inspect.Type) -> str:
+    match type_:
+        case inspect.Metadata():
+            is_time = (type_.extra_json_schema or {}).get("format") == "date-time"
+            return "time" if is_time else _type_text(type_.type)
+        case inspect.UnionType():
+            return " or ".join(_type_text(member) for member in type_.types)
+        case inspect.ListType():
+            return f"list of {_type_text(type_.item_type)}s"
+    return _TYPE_TEXTS[type(type_)]

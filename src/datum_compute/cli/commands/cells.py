@@ -22,6 +22,7 @@ from datum_compute.cli.arguments import strip_type_of
 from datum_compute.cli.connect.session import Session, run_on_hub
 from datum_compute.cli.errors import ConflictError, MissingError, TimedOutError
 from datum_compute.cli.options import connection_options, wait_options, yes_option
+from datum_compute.cli.render.documents import CellEntry
 from datum_compute.cli.render.listing import ListColumn, Listing, list_options, print_listing
 from datum_compute.cli.render.output import render_age, render_count
 from datum_compute.cli.render.prompt import confirm
@@ -261,19 +262,19 @@ def _city(row: Row) -> str:
     return row.cluster.metadata.labels.get(TOPOLOGY_CITY, "-")
 
 
-def _document(row: Row) -> JsonObject:
+def _document(row: Row) -> CellEntry:
     cluster = row.cluster
-    return {
-        "name": cluster.metadata.name,
-        "city": _city(row),
-        "status": _status(row),
-        "version": cluster.status.kubernetes_version,
-        "endpoint": cluster.spec.api_endpoint,
-        "lastHeartbeat": row.last_heartbeat or None,
-        "allocatable": cluster.status.resource_summary.allocatable,
-        "allocated": cluster.status.resource_summary.allocated,
-        "instances": row.instances,
-    }
+    return CellEntry(
+        name=cluster.metadata.name,
+        city=_city(row),
+        status=_status(row),
+        version=cluster.status.kubernetes_version,
+        endpoint=cluster.spec.api_endpoint,
+        last_heartbeat=row.last_heartbeat or None,
+        allocatable=cluster.status.resource_summary.allocatable,
+        allocated=cluster.status.resource_summary.allocated,
+        instances=row.instances,
+    )
 
 
 LISTING: Listing[Row] = Listing(

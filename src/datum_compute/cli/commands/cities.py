@@ -6,11 +6,11 @@ import click
 
 from datum_compute.api.conditions import TRUE, Condition, find_condition
 from datum_compute.api.kinds import LOCATION_BINDING
-from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.fields import CITY_CODE_KEY
 from datum_compute.api.networking.location import LocationBinding
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.options import connection_options
+from datum_compute.cli.render.documents import CityEntry
 from datum_compute.cli.render.health import humanize_reason
 from datum_compute.cli.render.listing import ListColumn, Listing, list_options, print_listing
 
@@ -70,16 +70,16 @@ def _problem_message(binding: LocationBinding) -> str:
     return "-" if condition is None or condition.status == TRUE else condition.message or "-"
 
 
-def _document(binding: LocationBinding) -> JsonObject:
+def _document(binding: LocationBinding) -> CityEntry:
     condition = _available_condition(binding)
-    return {
-        "city": city_of(binding),
-        "name": binding.metadata.name,
-        "displayName": binding.spec.display_name,
-        "available": condition.status if condition else "Unknown",
-        "reason": condition.reason if condition else "",
-        "message": _message(binding),
-    }
+    return CityEntry(
+        city=city_of(binding),
+        name=binding.metadata.name,
+        display_name=binding.spec.display_name,
+        available=condition.status if condition else "Unknown",
+        reason=condition.reason if condition else "",
+        message=_message(binding),
+    )
 
 
 LISTING: Listing[LocationBinding] = Listing(

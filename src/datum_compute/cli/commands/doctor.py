@@ -32,6 +32,7 @@ from datum_compute.cli.connect.gateway import PlaneGateway
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import FailedError
 from datum_compute.cli.options import connection_options
+from datum_compute.cli.render.documents import CheckEntry
 from datum_compute.cli.render.health import workload_health
 from datum_compute.cli.render.listing import (
     ListColumn,
@@ -353,14 +354,14 @@ def _is_older(since: str, now: float, limit_s: int) -> bool:
     return now - parse_timestamp(since) > limit_s
 
 
-def _document(finding: CheckResult) -> JsonObject:
-    return {
-        "check": finding.check,
-        "state": finding.state,
-        "text": finding.text,
-        "next": finding.next,
-        "cause": finding.cause or {},
-    }
+def _document(finding: CheckResult) -> CheckEntry:
+    return CheckEntry(
+        check=finding.check,
+        state=finding.state,
+        text=finding.text,
+        next=finding.next,
+        cause=finding.cause or {},
+    )
 
 
 LISTING: Listing[CheckResult] = Listing(

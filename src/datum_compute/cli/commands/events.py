@@ -6,11 +6,11 @@ import click
 
 from datum_compute.api.events import Event
 from datum_compute.api.kinds import EVENT
-from datum_compute.api.meta.codec import JsonObject
 from datum_compute.cli.arguments import strip_type_of
 from datum_compute.cli.completion import workload_names
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.options import connection_options
+from datum_compute.cli.render.documents import EventEntry
 from datum_compute.cli.render.listing import (
     ListColumn,
     Listing,
@@ -93,16 +93,16 @@ def listing_at(now: float) -> Listing[Event]:
     )
 
 
-def _document(event: Event) -> JsonObject:
-    return {
-        "lastSeen": last_seen(event),
-        "type": event.type or "Normal",
-        "reason": event.reason,
-        "kind": event.involved_object.kind,
-        "name": event.involved_object.name,
-        "message": event.message,
-        "count": count_of(event),
-    }
+def _document(event: Event) -> EventEntry:
+    return EventEntry(
+        last_seen=last_seen(event),
+        type=event.type or "Normal",
+        reason=event.reason,
+        kind=event.involved_object.kind,
+        name=event.involved_object.name,
+        message=event.message,
+        count=count_of(event),
+    )
 
 
 COMMAND = events

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Any
 
 import click
 
@@ -25,6 +26,7 @@ from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import MissingError, UsageError
 from datum_compute.cli.options import connection_options, output_option
 from datum_compute.cli.render.difference import exit_with_2_on_error, print_difference
+from datum_compute.cli.render.documents import RevisionDocument, RevisionEntry, to_document
 from datum_compute.cli.render.listing import (
     ListColumn,
     Listing,
@@ -148,7 +150,8 @@ def show(ctx: click.Context, name: str, revision: str, output_format: str) -> No
 
     async def body(session: Session) -> None:
         found = await read_history(session, await find_workload(session, name))
-        shown = revision_document(pick_revision(session, name, found, revision))
+        recorded = pick_revision(session, name, found, revision)
+        shown = to_document(RevisionDocument(**revision_fields(recorded)))
         if output_format == "json":
             session.output.json(shown)
         else:
@@ -241,16 +244,16 @@ def comparable_spec(spec: object) -> JsonObject:
     return {"template": spec_json["template"], "placements": spec_json["placements"]}
 
 
-def revision_document(recorded: Recorded) -> JsonObject:
+def revision_fields(recorded: Recorded) -> dict[str, Any]:
     spec = recorded.revision.spec
     return {
         "revision": spec.revision,
         "name": recorded.name,
-        "createdAt": recorded.revision.metadata.creation_timestamp,
+        "created_at": recorded.revision.metadata.creation_timestamp,
         "actor": spec.actor,
         "restores": spec.restores,
         "changes": list(spec.changes),
-        "templateHash": spec.template_hash,
+        "template_hash": spec.template_hash,
         **comparable_spec(spec),
     }
 
@@ -268,7 +271,7 @@ def _listing(now: float, found: list[Recorded]) -> Listing[Recorded]:
             ListColumn("BY", lambda row: row.revision.spec.actor or "-"),
             ListColumn("STATUS", lambda row: "active" if row.name == active else "-"),
         ),
-        document=lambda row: {**revision_document(row), "active": row.name == active},
+        document=lambda row: RevisionEntry(**revision_fields(row), active=row.name == active),
         name=lambda row: row.name,
     )
 

@@ -6,10 +6,10 @@ import click
 
 from datum_compute.api.compute.instance_type import InstanceType
 from datum_compute.api.kinds import INSTANCE_TYPE
-from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.quantity import mebibytes, millicores
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.options import connection_options
+from datum_compute.cli.render.documents import InstanceTypeEntry
 from datum_compute.cli.render.listing import ListColumn, Listing, list_options, print_listing
 
 
@@ -38,15 +38,15 @@ def _size(found: InstanceType) -> tuple[int, int, str]:
     return millicores(resources.cpu), mebibytes(resources.memory), found.metadata.name
 
 
-def _document(found: InstanceType) -> JsonObject:
-    return {
-        "name": found.metadata.name,
-        "cpu": found.spec.resources.cpu,
-        "memory": found.spec.resources.memory,
-        "phase": found.spec.lifecycle.phase,
-        "replacement": found.spec.lifecycle.replacement_instance_type,
-        "displayName": found.spec.display_name,
-    }
+def _document(found: InstanceType) -> InstanceTypeEntry:
+    return InstanceTypeEntry(
+        name=found.metadata.name,
+        cpu=found.spec.resources.cpu,
+        memory=found.spec.resources.memory,
+        phase=found.spec.lifecycle.phase,
+        replacement=found.spec.lifecycle.replacement_instance_type,
+        display_name=found.spec.display_name,
+    )
 
 
 LISTING: Listing[InstanceType] = Listing(

@@ -27,6 +27,7 @@ from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import MissingError, UsageError
 from datum_compute.cli.groups import NounGroup, named_hint
 from datum_compute.cli.options import all_namespaces_option, connection_options
+from datum_compute.cli.render.documents import InstanceEntry, to_document
 from datum_compute.cli.render.health import (
     aged_text,
     count_by_status,
@@ -299,23 +300,23 @@ def listing_at(now: float) -> Listing[InstanceRow]:
     )
 
 
-def instance_document(row: InstanceRow) -> JsonObject:
+def instance_document(row: InstanceRow) -> InstanceEntry:
     instance, health = row.instance, instance_health(row.instance)
-    return {
-        "name": row.name,
-        "namespace": instance.metadata.namespace,
-        "uid": instance.metadata.uid,
-        "createdAt": instance.metadata.creation_timestamp,
-        "workload": row.place.workload,
-        "city": row.place.city,
-        "placement": row.place.placement,
-        "address": address_of(instance),
-        "status": health.word,
-        "reason": health.reason,
-        "message": health.message,
-        "instanceType": _instance_type(instance),
-        "images": [container.image for container in instance.spec.runtime.sandbox.containers],
-    }
+    return InstanceEntry(
+        name=row.name,
+        namespace=instance.metadata.namespace,
+        uid=instance.metadata.uid,
+        created_at=instance.metadata.creation_timestamp,
+        workload=row.place.workload,
+        city=row.place.city,
+        placement=row.place.placement,
+        address=address_of(instance),
+        status=health.word,
+        reason=health.reason,
+        message=health.message,
+        instance_type=_instance_type(instance),
+        images=[container.image for container in instance.spec.runtime.sandbox.containers],
+    )
 
 
 def _instance_type(instance: Instance) -> str:
@@ -387,7 +388,7 @@ async def find_instance(session: Session, name: str) -> Instance:
 def _description(row: InstanceRow, show_values: bool) -> JsonObject:
     instance = row.instance
     return {
-        **instance_document(row),
+        **to_document(instance_document(row)),
         "cell": instance.metadata.labels.get(CELL, ""),
         "containers": container_documents(instance.spec, show_values),
         "conditions": [

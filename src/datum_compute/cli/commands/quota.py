@@ -16,6 +16,7 @@ from datum_compute.api.quota import METRICS, QUOTA_NAMESPACE, AllowanceBucket, Q
 from datum_compute.cli.commands.instances import InstanceRow, resolve_owners
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.options import connection_options
+from datum_compute.cli.render.documents import QuotaEntry
 from datum_compute.cli.render.listing import ListColumn, Listing, list_options, print_listing
 from datum_compute.cli.render.output import one_line
 
@@ -152,17 +153,17 @@ def _usage(bucket: AllowanceBucket) -> str:
     return f"[{'#' * full}{'.' * (_BAR - full)}] {share:.0%}"
 
 
-def _document(bucket: AllowanceBucket) -> JsonObject:
+def _document(bucket: AllowanceBucket) -> QuotaEntry:
     status, metric = bucket.status, _metric(bucket)
-    return {
-        "resource": bucket_name(bucket),
-        "resourceType": bucket.spec.resource_type,
-        "unit": metric.base_unit if metric else "",
-        "limit": status.limit,
-        "used": status.allocated,
-        "available": status.available,
-        "claims": status.claim_count,
-    }
+    return QuotaEntry(
+        resource=bucket_name(bucket),
+        resource_type=bucket.spec.resource_type,
+        unit=metric.base_unit if metric else "",
+        limit=status.limit,
+        used=status.allocated,
+        available=status.available,
+        claims=status.claim_count,
+    )
 
 
 LISTING: Listing[AllowanceBucket] = Listing(

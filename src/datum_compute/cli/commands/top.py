@@ -14,6 +14,7 @@ from datum_compute.api.meta.codec import JsonObject
 from datum_compute.cli.connect.gateway_errors import refuse_without_process
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.options import connection_options, output_option
+from datum_compute.cli.render.documents import InstanceUsage, to_document
 from datum_compute.cli.render.output import render_table
 from datum_compute.cli.workload.rollout import place_of
 
@@ -33,16 +34,16 @@ def top(ctx: click.Context, output_format: str) -> None:
     async def body(session: Session) -> None:
         listed = await session.client.list(INSTANCE, session.namespace)
         rows = await asyncio.gather(*(_row(session, instance) for instance in listed.items))
-        found = sorted(rows, key=lambda row: (-(row["cpuMillicores"] or 0), row["name"]))
+        found = sorted(rows, key=lambda row: (-(row.cpu_millicores or 0), row.name))
         if output_format == "json":
-            session.output.json({"items": found})
+            session.output.json({"items": [to_document(row) for row in found]})
         else:
             session.output.data(_table(found))
 
     run_in_session(ctx, body)
 
 
-async def _row(session: Session, instance: Instance) -> JsonObject:
+async def _row(session: Session, instance: Instance) -> InstanceUsage:
     name = instance.metadata.name
     path = instance_path(session.namespace, name, "usage")
     usage: JsonObject = {}
@@ -51,16 +52,17 @@ async def _row(session: Session, instance: Instance) -> JsonObject:
     except (NotFound, Forbidden) as error:
         if not has_gateway_reason(error, GatewayReason.INSTANCE_NOT_RUNNING):
             refuse_without_process(session, error, "metrics", name)
-    fields = ("cpuMillicores", "memoryMebibytes", "memoryLimitMebibytes")
-    return {
-        "name": name,
-        "city": place_of(instance).city,
-        **{field: usage.get(field) for field in fields},
-        "asleep": usage.get("asleep", False),
-    }
+    return InstanceUsage(
+        name=name,
+        city=place_of(instance).city,
+        cpu_millicores=usage.get("cpuMillicores"),
+        memory_mebibytes=usage.get("memoryMebibytes"),
+        memory_limit_mebibytes=usage.get("memoryLimitMebibytes"),
+        asleep=usage.get("asleep", False),
+    )
 
 
-def _table(rows: list[JsonObject]) -> str:
+def _table(rows: list[InstanceUsage]) -> str:
     def render_amount(amount: int | None, unit: str) -> str:
         return "-" if amount is None else f"{amount}{unit}"
 
@@ -68,11 +70,11 @@ def _table(rows: list[JsonObject]) -> str:
         ("NAME", "CITY", "CPU", "MEMORY", "LIMIT"),
         [
             (
-                row["name"],
-                row["city"] or "-",
-                "asleep" if row["asleep"] else render_amount(row["cpuMillicores"], "m"),
-                render_amount(row["memoryMebibytes"], "Mi"),
-                render_amount(row["memoryLimitMebibytes"], "Mi"),
+                row.name,
+                row.city or "-",
+                "asleep" if row.asleep else render_amount(row.cpu_millicores, "m"),
+                render_amount(row.memory_mebibytes, "Mi"),
+                render_amount(row.memory_limit_mebibytes, "Mi"),
             )
             for row in rows
         ],

@@ -21,6 +21,7 @@ from datum_compute.cli.completion import city_names
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.groups import NounGroup
 from datum_compute.cli.options import all_namespaces_option, connection_options
+from datum_compute.cli.render.documents import WorkloadEntry, to_document
 from datum_compute.cli.render.health import aged_text, count_by_status, workload_health
 from datum_compute.cli.render.listing import (
     ListColumn,
@@ -152,26 +153,26 @@ def listing_at(now: float) -> Listing[Workload]:
     )
 
 
-def workload_document(workload: Workload) -> JsonObject:
+def workload_document(workload: Workload) -> WorkloadEntry:
     health, status = workload_health(workload), workload.status
-    return {
-        "name": workload.metadata.name,
-        "namespace": workload.metadata.namespace,
-        "uid": workload.metadata.uid,
-        "createdAt": workload.metadata.creation_timestamp,
-        "generation": workload.metadata.generation,
-        "observedGeneration": status.observed_generation,
-        "health": health.word,
-        "reason": health.reason,
-        "message": health.message,
-        "ready": status.ready_replicas,
-        "updated": status.updated_replicas,
-        "replicas": status.replicas,
-        "desired": status.desired_replicas,
-        "cities": cities_of(workload),
-        "images": images_of(workload),
-        "instanceType": _instance_type(workload),
-    }
+    return WorkloadEntry(
+        name=workload.metadata.name,
+        namespace=workload.metadata.namespace,
+        uid=workload.metadata.uid,
+        created_at=workload.metadata.creation_timestamp,
+        generation=workload.metadata.generation,
+        observed_generation=status.observed_generation,
+        health=health.word,
+        reason=health.reason,
+        message=health.message,
+        ready=status.ready_replicas,
+        updated=status.updated_replicas,
+        replicas=status.replicas,
+        desired=status.desired_replicas,
+        cities=cities_of(workload),
+        images=images_of(workload),
+        instance_type=_instance_type(workload),
+    )
 
 
 def images_of(workload: Workload) -> list[str]:
@@ -225,7 +226,7 @@ def describe(ctx: click.Context, name: str, show_values: bool, output_format: st
 def _description(session: Session, report: WorkloadReport, show_values: bool) -> JsonObject:
     workload = report.workload
     return {
-        **workload_document(workload),
+        **to_document(workload_document(workload)),
         "place": session.target_name,
         "revision": report.revision,
         "rolloutDone": report.progress.done,

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from datum_compute.cli.connect.session import Session
 from datum_compute.cli.errors import UsageError
+from datum_compute.cli.render.documents import DifferenceEntry, to_document
 
 
 class DifferenceFailedError(UsageError):
@@ -38,7 +39,8 @@ def print_difference(
             {
                 "differs": differs,
                 "items": [
-                    {"workload": name, "changes": [*lines]} for name, lines in changes.items()
+                    to_document(DifferenceEntry(workload=name, changes=[*lines]))
+                    for name, lines in changes.items()
                 ],
             }
         )

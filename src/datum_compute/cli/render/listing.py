@@ -19,6 +19,7 @@ from datum_compute.api.meta.json_path import compile_path, value_at
 from datum_compute.api.meta.objects import ApiObject
 from datum_compute.api.meta.timestamps import parse_timestamp
 from datum_compute.cli.options import F
+from datum_compute.cli.render.documents import OutputDocument, to_document
 from datum_compute.cli.render.output import Output, one_line, render_age, render_json
 
 T = TypeVar("T")
@@ -40,7 +41,7 @@ class Listing(Generic[T]):
 
     noun: str
     columns: Sequence[ListColumn[T]]
-    document: Callable[[T], JsonObject]
+    document: Callable[[T], OutputDocument]
     name: Callable[[T], str]
 
 
@@ -101,7 +102,7 @@ def print_listing(
 
 
 def _documents(listing: Listing[T], rows: Sequence[T]) -> JsonObject:
-    return {"items": [listing.document(row) for row in rows]}
+    return {"items": [to_document(listing.document(row)) for row in rows]}
 
 
 def _print_table(
