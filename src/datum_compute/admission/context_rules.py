@@ -89,7 +89,10 @@ _NOTHING = Findings()
 def queries_of_write(write: Write) -> tuple[Query, ...]:
     """Return the queries that the rules of a write need, each once and in order."""
     rules = CONTEXT_RULES.get(write.kind.resource, ())
-    return tuple(dict.fromkeys(query for rule in rules for query in rule.queries(write)))
+    queries: dict[Query, None] = {}
+    for rule in rules:
+        queries.update(dict.fromkeys(rule.queries(write)))
+    return tuple(queries)
 
 
 def evaluate(write: Write, answers: Answers) -> Findings:

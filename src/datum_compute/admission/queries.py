@@ -8,6 +8,8 @@ tests need only values.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -16,7 +18,7 @@ from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import KindInfo
 
 
-class Write(msgspec.Struct, frozen=True):
+class Write(msgspec.Struct, frozen=True, dict=True):
     """A create or an update. ``old`` is None for a create.
 
     ``new`` is valid by its schema and has its defaults. ``deprecation_grace_s`` is how long a
@@ -30,7 +32,7 @@ class Write(msgspec.Struct, frozen=True):
     now_s: float = 0.0
     deprecation_grace_s: float = 0.0
 
-    @property
+    @cached_property
     def changes_spec(self) -> bool:
         return self.old is None or self.new.get("spec") != self.old.get("spec")
 
@@ -53,8 +55,9 @@ class AccessQuery(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-class ListQuery(msgspec.Struct, frozen=True):
-    """All objects of a kind on the plane of the write.
+@dataclass(frozen=True, slots=True, eq=False)
+class ListQuery:
+    """All objects of a kind on the plane of the write. Rules share one constant for each query.
 
     ``catalogue``: those of the platform plane. If that has none, those of the plane of the write.
     """

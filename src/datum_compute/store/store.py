@@ -19,6 +19,7 @@ import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import msgspec
 
@@ -164,6 +165,13 @@ class _Plane:
         return previous
 
 
+class _Planes(dict[str, _Plane]):
+    """The planes by name. Access to a missing one raises NotFound."""
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise NotFound(f"there is no plane {name!r}", name=name, kind="planes")
+
+
 class _PendingWrite(msgspec.Struct, frozen=True):
     entry: Entry
     record: Record | None
@@ -181,7 +189,7 @@ class Store:
         self._journal = journal
         self._on_commit = on_commit
         self._window = watch_window
-        self._planes: dict[str, _Plane] = {}
+        self._planes = _Planes()
         self._deleted_planes: dict[str, int] = {}  # last version of each deleted plane
         self._waiting: list[_PendingWrite] = []
         self._has_waiting = asyncio.Event()
@@ -255,24 +263,24 @@ class Store:
         return {**deleted, **planes}
 
     def get(self, plane: str, key: ObjectKey) -> Record | None:
-        return self._plane(plane).get(key)
+        return self._planes[plane].get(key)
 
     def snapshot(self, plane: str, resource: str, namespace: str | None = None) -> Snapshot:
         """Return the records of a namespace, or of all, sorted by namespace and name."""
-        found = self._plane(plane)
+        found = self._planes[plane]
         return Snapshot(found.version, found.select(resource, namespace))
 
     def resources(self, plane: str) -> list[str]:
         """Return the resources of which the plane has, or had, an object."""
-        return sorted(self._plane(plane).objects)
+        return sorted(self._planes[plane].objects)
 
     def counts(self, plane: str) -> dict[str, int]:
         """Return the number of objects of each resource."""
-        return {resource: len(names) for resource, names in self._plane(plane).objects.items()}
+        return {resource: len(names) for resource, names in self._planes[plane].objects.items()}
 
     def dependents(self, plane: str, uid: str) -> list[Record]:
         """Return the objects that have an owner reference to this uid."""
-        found = (self.get(plane, key) for key in self._plane(plane).dependents.get(uid, ()))
+        found = (self.get(plane, key) for key in self._planes[plane].dependents.get(uid, ()))
         return [record for record in found if record is not None]
 
     def listen(self, plane: str, listener: Listener) -> Callable[[], None]:
@@ -280,7 +288,7 @@ class Store:
 
         Returns the function that ends the calls. A listener must be fast and must not raise.
         """
-        listeners = self._plane(plane).listeners
+        listeners = self._planes[plane].listeners
         listeners[listener] = None
         return lambda: listeners.pop(listener, None)
 
@@ -289,15 +297,15 @@ class Store:
 
         If it has not changed since the start, the version of the plane at the start.
         """
-        return self._log(self._plane(plane), resource).newest
+        return self._log(self._planes[plane], resource).newest
 
     def last_assigned_version(self, plane: str) -> int:
         """Return the newest version given to a write, which may not be committed yet."""
-        return self._plane(plane).last_assigned
+        return self._planes[plane].last_assigned
 
     def close_watches(self, plane: str, resource: str) -> None:
         """End all watches of a resource and drop its history."""
-        found = self._plane(plane)
+        found = self._planes[plane]
         log = found.logs.pop(resource, None)
         if log is not None:
             found.logs[resource] = WatchLog(found.version, self._window)
@@ -310,7 +318,7 @@ class Store:
 
         Raises Expired if the history does not reach back to ``since``.
         """
-        found = self._plane(plane)
+        found = self._planes[plane]
         if since > found.version:
             # The client got the version before the plane was restored from an older backup.
             raise Expired(
@@ -320,11 +328,11 @@ class Store:
         return self._log(found, resource).watch(since, event_filter)
 
     def version(self, plane: str) -> int:
-        return self._plane(plane).version
+        return self._planes[plane].version
 
     def subscribe(self, plane: str, resource: str, waker: Callable[[], None]) -> None:
         """Call ``waker`` after each change of a resource, and when the plane is deleted."""
-        self._log(self._plane(plane), resource).subscribe(waker)
+        self._log(self._planes[plane], resource).subscribe(waker)
 
     async def put(
         self,
@@ -378,7 +386,7 @@ class Store:
     def _check_precondition(self, plane: str, key: ObjectKey, expected: int) -> _Plane:
         """Return the plane. Raise unless the object is at ``expected`` and has no pending write."""
         self._refuse_if_stopped()
-        found = self._plane(plane)
+        found = self._planes[plane]
         if found.closing is not None:
             raise NotFound(f"plane {plane!r} is being deleted", name=plane, kind="planes")
         present = found.get(key)
@@ -396,12 +404,6 @@ class Store:
                 f'{key.resource} "{key.name}" has been modified; read it and try again',
                 name=key.name,
             )
-        return found
-
-    def _plane(self, plane: str) -> _Plane:
-        found = self._planes.get(plane)
-        if found is None:
-            raise NotFound(f"there is no plane {plane!r}", name=plane, kind="planes")
         return found
 
     def _log(self, found: _Plane, resource: str) -> WatchLog:

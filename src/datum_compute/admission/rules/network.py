@@ -74,8 +74,7 @@ NETWORKS = ListQuery(NETWORK)
 
 
 def query_networks(write: Write) -> Iterable[ListQuery]:
-    if _new_networks(write):
-        yield NETWORKS
+    return (NETWORKS,) if _new_networks(write) else ()
 
 
 def check_networks_not_deleted(write: Write, answers: Answers) -> Iterable[Cause]:
@@ -103,20 +102,19 @@ def _new_networks(write: Write) -> list[tuple[str, Ref]]:
     ]
 
 
-def _referenced_networks(workload: JsonObject, namespace: str) -> Iterator[tuple[str, Ref]]:
-    found = list(interfaces(workload))
-    for path, interface in found:
+def _referenced_networks(workload: JsonObject, namespace: str) -> list[tuple[str, Ref]]:
+    found = []
+    for path, interface in interfaces(workload):
         network = interface["network"]
-        yield f"{path}.network", Ref(network.get("namespace") or namespace, network["name"])
-    if not found:
-        yield INTERFACES_FIELD, DEFAULT_NETWORK
+        ref = Ref(network.get("namespace") or namespace, network["name"])
+        found.append((f"{path}.network", ref))
+    return found or [(INTERFACES_FIELD, DEFAULT_NETWORK)]
 
 
 def _terminating_networks(answers: Answers) -> dict[Ref, str]:
     """Return the deletion time of each network that is being deleted."""
-    found = (network["metadata"] for network in answers.listed[NETWORKS])
     return {
         Ref(metadata["namespace"], metadata["name"]): metadata["deletionTimestamp"]
-        for metadata in found
+        for metadata in [network["metadata"] for network in answers.listed[NETWORKS]]
         if metadata.get("deletionTimestamp")
     }

@@ -43,8 +43,7 @@ def check_entitlement_name(new: JsonObject, old: JsonObject | None) -> Iterable[
 
 
 def query_offered_services(write: Write) -> Iterable[ListQuery]:
-    if write.old is None:
-        yield SERVICES
+    return (SERVICES,) if write.old is None else ()
 
 
 def check_service_offered(write: Write, answers: Answers) -> Iterable[Cause]:
@@ -67,10 +66,7 @@ def check_service_offered(write: Write, answers: Answers) -> Iterable[Cause]:
 
 
 def query_entitlements(write: Write) -> Iterable[ListQuery]:
-    if write.old is None:
-        yield SERVICES
-        yield OWN_SERVICES
-        yield ENTITLEMENTS
+    return (SERVICES, OWN_SERVICES, ENTITLEMENTS) if write.old is None else ()
 
 
 def check_project_access(write: Write, answers: Answers) -> Iterable[Cause]:

@@ -6,8 +6,8 @@ Messages contain names and fields, but no values of variables: those can be secr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from datum_compute.api.compute.data_sources import VARIABLE_FROM_KEY
 from datum_compute.api.errors import Cause
@@ -28,8 +28,56 @@ _VARIABLE_NAME = re.compile("[!-<>-~]+")
 _AMOUNTS = {"cpu": millicores, "memory": mebibytes}
 
 
-def check_variable_sources(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    for path, container in containers(new):
+# A part of a template and the path of its field.
+Part = tuple[str, JsonObject]
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateParts:
+    """The spec of a template, and its parts with the paths of their fields."""
+
+    spec: JsonObject
+    containers: list[Part]
+    volumes: list[Part]
+    interfaces: list[Part]
+
+
+def parts_of(workload: JsonObject) -> TemplateParts:
+    spec = workload["spec"]["template"]["spec"]
+    containers = spec["runtime"]["sandbox"]["containers"]
+    return TemplateParts(
+        spec,
+        [(f"{_RUNTIME}.sandbox.containers[{n}]", part) for n, part in enumerate(containers)],
+        [(f"{_TEMPLATE}.volumes[{n}]", part) for n, part in enumerate(spec.get("volumes", ()))],
+        interfaces(workload),
+    )
+
+
+def interfaces(workload: JsonObject) -> list[Part]:
+    """Return each network interface with the path of its field."""
+    found = workload["spec"]["template"]["spec"].get("networkInterfaces", ())
+    return [(f"{INTERFACES_FIELD}[{index}]", interface) for index, interface in enumerate(found)]
+
+
+PartsRule = Callable[[TemplateParts, TemplateParts | None], Iterable[Cause]]
+
+
+def template_rule(
+    *rules: PartsRule,
+) -> Callable[[JsonObject, JsonObject | None], Iterable[Cause]]:
+    """Return a rule that finds the parts of the new and the old template once, and runs the given
+    rules on them."""
+
+    def rule(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+        parts, old_parts = parts_of(new), parts_of(old) if old is not None else None
+        for parts_rule in rules:
+            yield from parts_rule(parts, old_parts)
+
+    return rule
+
+
+def check_variable_sources(new: TemplateParts, old: TemplateParts | None) -> Iterable[Cause]:
+    for path, container in new.containers:
         for index, variable in enumerate(container.get("env", ())):
             where, source = f"{path}.env[{index}]", variable.get("valueFrom")
             if source is not None:
@@ -45,7 +93,7 @@ def check_variable_sources(new: JsonObject, old: JsonObject | None) -> Iterable[
             )
 
 
-def check_variable_names(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+def check_variable_names(new: TemplateParts, old: TemplateParts | None) -> Iterable[Cause]:
     """Check new names and prefixes.
 
     A process cannot be started with other names, and with another prefix no key of a source would
@@ -63,18 +111,18 @@ def check_variable_names(new: JsonObject, old: JsonObject | None) -> Iterable[Ca
             yield _invalid(path, f"{prefix!a}: {why}")
 
 
-def check_volume_sources(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    for path, volume in _volumes(new):
+def check_volume_sources(new: TemplateParts, old: TemplateParts | None) -> Iterable[Cause]:
+    for path, volume in new.volumes:
         yield from check_exactly_one(path, volume, "configMap", "secret")
         for field in ("configMap", "secret"):
             yield from _file_paths(f"{path}.{field}", volume.get(field) or {})
 
 
-def check_volume_attachments(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+def check_volume_attachments(new: TemplateParts, old: TemplateParts | None) -> Iterable[Cause]:
     """Each volume is attached to a container, and each attachment refers to a volume."""
-    named = {volume["name"]: path for path, volume in _volumes(new)}
+    named = {volume["name"]: path for path, volume in new.volumes}
     attached = set()
-    for path, container in containers(new):
+    for path, container in new.containers:
         for index, attachment in enumerate(container.get("volumeAttachments", ())):
             name, where = attachment["name"], f"{path}.volumeAttachments[{index}]"
             attached.add(name)
@@ -87,7 +135,7 @@ def check_volume_attachments(new: JsonObject, old: JsonObject | None) -> Iterabl
             yield _invalid(path, why)
 
 
-def check_no_nul_bytes(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+def check_no_nul_bytes(new: TemplateParts, old: TemplateParts | None) -> Iterable[Cause]:
     """Reject NUL bytes in new texts. ``api/meta/names.py`` lists the fields."""
     found = [(path, text) for path, text in _process_texts(new) if NUL in text]
     known = {text for _, text in _process_texts(old)} if found and old else set()
@@ -96,7 +144,7 @@ def check_no_nul_bytes(new: JsonObject, old: JsonObject | None) -> Iterable[Caus
             yield _invalid(path, NUL_PROBLEM)
 
 
-def check_mount_paths(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+def check_mount_paths(new: TemplateParts, old: TemplateParts | None) -> Iterable[Cause]:
     """Reject new mounts on system directories, and two mounts on one path."""
     mounts = list(_mount_paths(new))
     if not mounts:
@@ -105,7 +153,7 @@ def check_mount_paths(new: JsonObject, old: JsonObject | None) -> Iterable[Cause
     for field, path in mounts:
         if path not in known and (problem := mount_path_problem(path)):
             yield _invalid(field, f"{path[:120]!a}: {problem}")
-    for where, container in containers(new):
+    for where, container in new.containers:
         seen: set[str] = set()
         for index, attachment in enumerate(container.get("volumeAttachments", ())):
             path = normalize_mount_path(attachment["mountPath"])
@@ -115,10 +163,10 @@ def check_mount_paths(new: JsonObject, old: JsonObject | None) -> Iterable[Cause
             seen.add(path)
 
 
-def check_network_names(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+def check_network_names(new: TemplateParts, old: TemplateParts | None) -> Iterable[Cause]:
     """Check the names of new networks: they become parts of other names."""
-    before = [interface["network"] for _, interface in interfaces(old)] if old else []
-    for path, interface in interfaces(new):
+    before = [interface["network"] for _, interface in old.interfaces] if old else []
+    for path, interface in new.interfaces:
         network = interface["network"]
         if network in before:
             continue
@@ -128,7 +176,7 @@ def check_network_names(new: JsonObject, old: JsonObject | None) -> Iterable[Cau
                 yield _invalid(f"{path}.network.{field}", f'"{value}": {problem}')
 
 
-def check_requests_complete(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+def check_requests_complete(new: TemplateParts, old: TemplateParts | None) -> Iterable[Cause]:
     """Requests contain both cpu and memory, or neither."""
     requests = _requests(new)
     if len(requests) == 1 and (old is None or requests != _requests(old)):
@@ -138,8 +186,8 @@ def check_requests_complete(new: JsonObject, old: JsonObject | None) -> Iterable
         yield Cause(path, "FieldValueRequired", f"Required value: {why}")
 
 
-def check_requests_within_limits(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    for path, container in containers(new):
+def check_requests_within_limits(new: TemplateParts, old: TemplateParts | None) -> Iterable[Cause]:
+    for path, container in new.containers:
         resources = container.get("resources", {})
         limits, requests = resources.get("limits", {}), resources.get("requests", {})
         for name, amount in _AMOUNTS.items():
@@ -152,27 +200,20 @@ def check_requests_within_limits(new: JsonObject, old: JsonObject | None) -> Ite
                 yield _invalid(f"{path}.resources.requests.{name}", f"{requests[name]}: {why}")
 
 
-def containers(workload: JsonObject) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each container with the path of its field."""
-    found = workload["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"]
-    for index, container in enumerate(found):
-        yield f"{_RUNTIME}.sandbox.containers[{index}]", container
-
-
-def _variable_names(workload: JsonObject) -> Iterator[tuple[str, str]]:
-    for path, container in containers(workload):
+def _variable_names(parts: TemplateParts) -> Iterator[tuple[str, str]]:
+    for path, container in parts.containers:
         for index, variable in enumerate(container.get("env", ())):
             yield f"{path}.env[{index}].name", variable["name"]
 
 
-def _mount_paths(workload: JsonObject) -> Iterator[tuple[str, str]]:
-    for path, container in containers(workload):
+def _mount_paths(parts: TemplateParts) -> Iterator[tuple[str, str]]:
+    for path, container in parts.containers:
         for index, attachment in enumerate(container.get("volumeAttachments", ())):
             yield f"{path}.volumeAttachments[{index}].mountPath", attachment["mountPath"]
 
 
-def _process_texts(workload: JsonObject) -> Iterator[tuple[str, str]]:
-    for path, container in containers(workload):
+def _process_texts(parts: TemplateParts) -> Iterator[tuple[str, str]]:
+    for path, container in parts.containers:
         for field in ("command", "args"):
             yield from _items(f"{path}.{field}", container.get(field, ()))
         for field in ("readinessProbe", "livenessProbe"):
@@ -180,7 +221,7 @@ def _process_texts(workload: JsonObject) -> Iterator[tuple[str, str]]:
             yield from _items(f"{path}.{field}.exec.command", action.get("command", ()))
         for index, variable in enumerate(container.get("env", ())):
             yield f"{path}.env[{index}].value", variable.get("value", "")
-    for path, volume in _volumes(workload):
+    for path, volume in parts.volumes:
         for field in ("configMap", "secret"):
             items = (volume.get(field) or {}).get("items", ())
             for index, item in enumerate(items):
@@ -192,28 +233,15 @@ def _items(path: str, items: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield f"{path}[{index}]", item
 
 
-def _prefixes(workload: JsonObject) -> Iterator[tuple[str, str]]:
-    for path, container in containers(workload):
+def _prefixes(parts: TemplateParts) -> Iterator[tuple[str, str]]:
+    for path, container in parts.containers:
         for index, source in enumerate(container.get("envFrom", ())):
             if source.get("prefix"):
                 yield f"{path}.envFrom[{index}].prefix", source["prefix"]
 
 
-def _volumes(workload: JsonObject) -> Iterator[tuple[str, dict[str, Any]]]:
-    for index, volume in enumerate(workload["spec"]["template"]["spec"].get("volumes", ())):
-        yield f"{_TEMPLATE}.volumes[{index}]", volume
-
-
-def interfaces(workload: JsonObject) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each network interface with the path of its field."""
-    found = workload["spec"]["template"]["spec"].get("networkInterfaces", ())
-    for index, interface in enumerate(found):
-        yield f"{INTERFACES_FIELD}[{index}]", interface
-
-
-def _requests(workload: JsonObject) -> JsonObject:
-    runtime = workload["spec"]["template"]["spec"]["runtime"]
-    found: JsonObject = runtime.get("resources", {}).get("requests", {})
+def _requests(parts: TemplateParts) -> JsonObject:
+    found: JsonObject = parts.spec["runtime"].get("resources", {}).get("requests", {})
     return {name: amount for name, amount in found.items() if amount is not None}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from datum_compute.admission.rules.template import check_exactly_one, containers
+from datum_compute.admission.rules.template import TemplateParts, check_exactly_one
 from datum_compute.api.compute.scale_to_zero import IDLE_MAX_S, IDLE_MIN_S, duration_seconds
 from datum_compute.api.errors import Cause
 from datum_compute.api.labels import RESTARTED_AT
@@ -109,17 +109,17 @@ def check_city_floors(new: JsonObject, old: JsonObject | None) -> Iterable[Cause
             yield Cause(path, "FieldValueForbidden", why)
 
 
-def check_port_names_unique(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+def check_port_names_unique(new: TemplateParts, old: TemplateParts | None) -> Iterable[Cause]:
     """Port names are unique in a template: containers share an address, and names select ports."""
     yield from _duplicates(
         (f"{path}.ports[{position}].name", port["name"])
-        for path, container in containers(new)
+        for path, container in new.containers
         for position, port in enumerate(container.get("ports", ()))
     )
 
 
-def check_env_names_unique(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    for path, container in containers(new):
+def check_env_names_unique(new: TemplateParts, old: TemplateParts | None) -> Iterable[Cause]:
+    for path, container in new.containers:
         yield from _duplicates(
             (f"{path}.env[{position}].name", variable["name"])
             for position, variable in enumerate(container.get("env", ()))
@@ -141,9 +141,9 @@ def _duplicates(named: Iterable[tuple[str, str]]) -> Iterator[Cause]:
 _PROBES = ("readinessProbe", "livenessProbe")
 
 
-def check_probes(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+def check_probes(new: TemplateParts, old: TemplateParts | None) -> Iterable[Cause]:
     """A probe has one action, and a named port exists in its container."""
-    for path, container in containers(new):
+    for path, container in new.containers:
         named = {port["name"] for port in container.get("ports", ())}
         for field in _PROBES:
             probe = container.get(field)
@@ -154,8 +154,8 @@ def check_probes(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
                 yield from _check_probe_port(f"{path}.{field}", probe, named)
 
 
-def check_group_has_user(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    for path, container in containers(new):
+def check_group_has_user(new: TemplateParts, old: TemplateParts | None) -> Iterable[Cause]:
+    for path, container in new.containers:
         context = container.get("securityContext", {})
         if context.get("runAsGroup") is not None and context.get("runAsUser") is None:
             why = "Required value: runAsGroup needs a user; give both or none"
@@ -176,8 +176,8 @@ def _check_probe_port(path: str, probe: JsonObject, named: set[str]) -> Iterator
 _FIELD = "spec.template.spec.scaleToZero"
 
 
-def check_idle_time(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-    settings = new["spec"]["template"]["spec"].get("scaleToZero")
+def check_idle_time(new: TemplateParts, old: TemplateParts | None) -> Iterable[Cause]:
+    settings = new.spec.get("scaleToZero")
     if settings is None:
         return
     idle_after = settings.get("idleAfter", "30s")
@@ -186,11 +186,11 @@ def check_idle_time(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
         yield Cause(f"{_FIELD}.idleAfter", "FieldValueInvalid", why)
 
 
-def check_can_be_woken(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+def check_can_be_woken(new: TemplateParts, old: TemplateParts | None) -> Iterable[Cause]:
     """An instance needs a TCP port: only a connection to a published port wakes it."""
-    if new["spec"]["template"]["spec"].get("scaleToZero") is None:
+    if new.spec.get("scaleToZero") is None:
         return
-    ports = [port for _, container in containers(new) for port in container.get("ports", ())]
+    ports = [port for _, container in new.containers for port in container.get("ports", ())]
     if not any(port.get("protocol", "TCP") == "TCP" for port in ports):
         why = (
             "Invalid value: no container has a TCP port, so nothing could wake an instance; name "

@@ -15,14 +15,14 @@ namespaces. Its user needs ``use`` on a network of that name in the namespace of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from msgspec import structs
 
 from datum_compute.admission.findings import AdmissionWarning, Finding, suggest_names
 from datum_compute.admission.queries import AccessQuery, Answers, ListQuery, Write
-from datum_compute.admission.rules.template import INTERFACES_FIELD
+from datum_compute.admission.rules.template import INTERFACES_FIELD, interfaces
 from datum_compute.api.compute.instance import InstanceTemplate
 from datum_compute.api.compute.instance_type import BUILT_IN_SIZES, size_name
 from datum_compute.api.compute.referenced_data import references
@@ -52,8 +52,7 @@ class ReferenceAccess:
 
 
 def query_reference_access(write: Write) -> Iterable[AccessQuery]:
-    for reference in _references_to_check(write):
-        yield reference.access
+    return [reference.access for reference in _references_to_check(write)]
 
 
 def check_reference_access(write: Write, answers: Answers) -> Iterable[Cause]:
@@ -69,7 +68,7 @@ def _references_to_check(write: Write) -> list[ReferenceAccess]:
         return []
     old = _decode_old(write)
     if old is None:
-        return list(_find_references(write.new, write.namespace))
+        return _find_references(write.new, write.namespace)
     template_changed = _template_without_restart(write.new) != _template_without_restart(old)
     known = {reference.access for reference in _find_references(old, write.namespace)}
     found = (
@@ -105,29 +104,24 @@ def _template_without_restart(workload: JsonObject) -> InstanceTemplate:
     return structs.replace(template, metadata=metadata)
 
 
-def _find_references(workload: JsonObject, namespace: str) -> Iterator[ReferenceAccess]:
-    yield from _networks(workload, namespace)
+def _find_references(workload: JsonObject, namespace: str) -> list[ReferenceAccess]:
+    """Return the networks of a Workload and its sources of data."""
+    networks = [
+        (f"{path}.network", interface["network"].get("namespace"), interface["network"]["name"])
+        for path, interface in interfaces(workload)
+    ]
+    found = []
+    for field, network_namespace, name in networks or [(INTERFACES_FIELD, None, _DEFAULT)]:
+        access = AccessQuery(
+            "use", NETWORK.group, NETWORK.plural, network_namespace or namespace, name
+        )
+        found.append(ReferenceAccess(field, f'network "{name}"', access))
     for reference in references(_template(workload)):
         kind = _SOURCES[reference.kind]
         access = AccessQuery("get", kind.group, kind.plural, namespace, reference.name)
         description = f'{reference.kind} "{reference.name}"'
-        yield ReferenceAccess(f"spec.template.{reference.field}", description, access)
-
-
-def _networks(workload: JsonObject, namespace: str) -> Iterator[ReferenceAccess]:
-    interfaces = workload["spec"]["template"]["spec"].get("networkInterfaces", ())
-    for index, interface in enumerate(interfaces):
-        network = interface["network"]
-        network_namespace = network.get("namespace") or namespace
-        field = f"{INTERFACES_FIELD}[{index}].network"
-        yield _network(field, network_namespace, network["name"])
-    if not interfaces:
-        yield _network(INTERFACES_FIELD, namespace, _DEFAULT)
-
-
-def _network(field: str, namespace: str, name: str) -> ReferenceAccess:
-    access = AccessQuery("use", NETWORK.group, NETWORK.plural, namespace, name)
-    return ReferenceAccess(field, f'network "{name}"', access)
+        found.append(ReferenceAccess(f"spec.template.{reference.field}", description, access))
+    return found
 
 
 def _describe_denied(reference: ReferenceAccess) -> str:
@@ -161,8 +155,7 @@ _NO_LOCATIONS = "the project has no locations yet; ask an operator to add a Loca
 
 
 def query_locations(write: Write) -> Iterable[ListQuery]:
-    if _new_cities(write):
-        yield LOCATIONS
+    return (LOCATIONS,) if _new_cities(write) else ()
 
 
 def check_cities_known(write: Write, answers: Answers) -> Iterable[Finding]:
@@ -188,12 +181,14 @@ def _new_cities(write: Write) -> list[tuple[str, str]]:
     return [(path, city) for path, city in _cities(write.new) if city not in stored]
 
 
-def _cities(workload: JsonObject) -> Iterator[tuple[str, str]]:
-    """Yield the path and the normal form of each city. Earlier releases stored other forms."""
-    for index, placement in enumerate(workload["spec"]["placements"]):
-        for field in ("cityCodes", "fallbackCityCodes"):
-            for position, city in enumerate(placement.get(field, ())):
-                yield f"spec.placements[{index}].{field}[{position}]", normalize_city(city)
+def _cities(workload: JsonObject) -> list[tuple[str, str]]:
+    """Return the path and the normal form of each city. Earlier releases stored other forms."""
+    return [
+        (f"spec.placements[{index}].{field}[{position}]", normalize_city(city))
+        for index, placement in enumerate(workload["spec"]["placements"])
+        for field in ("cityCodes", "fallbackCityCodes")
+        for position, city in enumerate(placement.get(field, ()))
+    ]
 
 
 def _known_cities(answers: Answers) -> list[str]:
@@ -235,8 +230,7 @@ _FIELD = "spec.template.spec.runtime.resources.instanceType"
 
 
 def query_instance_types(write: Write) -> Iterable[ListQuery]:
-    if write.changes_spec:
-        yield TYPES
+    return (TYPES,) if write.changes_spec else ()
 
 
 def check_instance_type_offered(write: Write, answers: Answers) -> Iterable[Finding]:

@@ -5,9 +5,8 @@ The store is in memory, so the queries of the rules are answered synchronously.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -30,13 +29,12 @@ from datum_compute.admission.queries import (
     Write,
 )
 from datum_compute.api.meta.codec import JsonObject, decode
-from datum_compute.api.meta.objects import KindInfo
-from datum_compute.api.planes import PLATFORM, PlaneName
+from datum_compute.api.planes import PLATFORM
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.context import ServerContext
 from datum_compute.server.routing import ApiRequest
 from datum_compute.server.verbs.prepare import PreparedObject
-from datum_compute.store.store import Store
+from datum_compute.store.records import Record
 
 _CACHED_BYTES_MAX = 16 * 1024  # of one object
 
@@ -62,11 +60,13 @@ class StoreAdmissionReader(msgspec.Struct, frozen=True):
         return self.context.authorizer.allows(self.request.user, self.request.plane, attributes)
 
     def _list(self, query: ListQuery) -> list[JsonObject]:
-        store = self.context.store
-        objects: list[JsonObject] = []
+        store, resource = self.context.store, query.kind.storage
+        records: Sequence[Record] = ()
         if query.catalogue and store.has_plane(PLATFORM):
-            objects = _list_objects(store, PLATFORM, query.kind)
-        return objects or _list_objects(store, self.request.plane, query.kind)
+            records = store.snapshot(PLATFORM, resource).records
+        if not records:
+            records = store.snapshot(self.request.plane, resource).records
+        return [decode_cached(record.body) for record in records]
 
 
 def apply_context_rules(
@@ -100,12 +100,6 @@ def check_deletion_rules(context: ServerContext, request: ApiRequest, old: JsonO
     causes = evaluate_deletion(deletion, answers)
     if causes:
         raise invalid(request.kind, old["metadata"]["name"], causes)
-
-
-def _list_objects(store: Store, plane: PlaneName, kind: KindInfo[Any]) -> list[JsonObject]:
-    return [
-        decode_cached(record.body) for record in store.snapshot(plane, kind.storage, None).records
-    ]
 
 
 def decode_cached(body: bytes) -> JsonObject:
