@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from datum_compute.api.kinds import CONFIG_MAP, INSTANCE, SECRET
+from datum_compute.api.meta.objects import KindInfo
 from testkit.sim.checks.machine_watch import KNOWN_S, find_machine_violation
 from tests.sim.test_invariants import CELL, Scene, instance_spec
 
@@ -33,7 +36,7 @@ def complaint_after(scene: Scene, seconds: float) -> str:
     return find_machine_violation(scene.state)
 
 
-def test_a_lost_machine_is_replaced_in_time(scene: Scene) -> None:
+def test_i19_a_lost_machine_is_not_replaced_in_time(scene: Scene) -> None:
     assert not complaint_after(scene, KNOWN_S)
     assert complaint_after(scene, 1.0).startswith("I19")
 
@@ -42,23 +45,20 @@ def test_a_machine_waits_for_a_secret_that_an_operator_deleted(scene: Scene) -> 
     scene.state.tampered[(CELL, "password")] = None
     scene.drop(CELL, SECRET, "password")
     assert not complaint_after(scene, 2 * KNOWN_S)
-
-
-def test_a_machine_is_replaced_in_time_once_its_secret_is_back(scene: Scene) -> None:
-    scene.state.tampered[(CELL, "password")] = None
-    scene.drop(CELL, SECRET, "password")
-    assert not complaint_after(scene, 2 * KNOWN_S)
     scene.put(CELL, SECRET, "password")
     assert not complaint_after(scene, KNOWN_S)
     assert complaint_after(scene, 1.0).startswith("I19")
 
 
-def test_a_secret_that_the_platform_lost_is_no_excuse(scene: Scene) -> None:
-    scene.drop(CELL, SECRET, "password")
-    assert complaint_after(scene, 2 * KNOWN_S).startswith("I19")
-
-
-def test_a_deleted_optional_source_is_no_excuse(scene: Scene) -> None:
-    scene.state.tampered[(CELL, "settings")] = None
-    scene.drop(CELL, CONFIG_MAP, "settings")
+@pytest.mark.parametrize(
+    ("kind", "name", "by_operator"),
+    [(SECRET, "password", False), (CONFIG_MAP, "settings", True)],
+    ids=["lost by the platform", "optional"],
+)
+def test_i19_data_missing_for_another_reason_is_no_excuse(
+    scene: Scene, kind: KindInfo[Any], name: str, by_operator: bool
+) -> None:
+    if by_operator:
+        scene.state.tampered[(CELL, name)] = None
+    scene.drop(CELL, kind, name)
     assert complaint_after(scene, 2 * KNOWN_S).startswith("I19")

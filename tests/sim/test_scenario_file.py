@@ -17,18 +17,11 @@ def test_a_written_scenario_is_read_back_unchanged(seeds: range) -> None:
     assert [scenario_from(scenario_text(scenario)) for scenario in scenarios] == scenarios
 
 
-def test_a_permanent_fault_is_read_back_as_permanent() -> None:
-    lost = replace(scenario_of(1), faults=(StopHost(1.0, FOR_EVER, "cell-dfw"),))
-    text = scenario_text(lost)
-    assert '"for ever"' in text
-    assert scenario_from(text) == lost
-
-
-@pytest.mark.parametrize("span", [(0.0, 0.0), (2.5, 4.0), (2.5, FOR_EVER)])
-def test_the_span_of_shuffling_is_read_back(span: tuple[float, float]) -> None:
-    scenario = replace(scenario_of(1), shuffled_s=span)
+@pytest.mark.parametrize("until_s", [0.0, 4.0, FOR_EVER])
+def test_permanent_faults_and_the_span_of_shuffling_are_read_back(until_s: float) -> None:
+    lost = (StopHost(1.0, FOR_EVER, "cell-dfw"),)
+    scenario = replace(scenario_of(1), faults=lost, shuffled_s=(0.0, until_s))
     assert scenario_from(scenario_text(scenario)) == scenario
-    assert "shuffled" in "".join(scenario.lines())
 
 
 def test_every_step_has_a_line_that_can_be_removed() -> None:
