@@ -7,22 +7,24 @@ tests need only values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, wraps
+from typing import Any, TypeVar
 
 import msgspec
 
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import KindInfo
 
+F = TypeVar("F")
 
-class Write(msgspec.Struct, frozen=True, dict=True):
+
+class Write(msgspec.Struct, dict=True):
     """A create or an update. ``old`` is None for a create.
 
     ``new`` is valid by its schema and has its defaults. ``deprecation_grace_s`` is how long a
-    deprecated instance type must remain usable.
+    deprecated instance type must remain usable. ``facts`` caches what ``once_per_write`` computes.
     """
 
     kind: KindInfo[Any]
@@ -31,10 +33,25 @@ class Write(msgspec.Struct, frozen=True, dict=True):
     old: JsonObject | None
     now_s: float = 0.0
     deprecation_grace_s: float = 0.0
+    facts: dict[Callable[[Write], Any], Any] = msgspec.field(default_factory=dict)
 
     @cached_property
     def changes_spec(self) -> bool:
         return self.old is None or self.new.get("spec") != self.old.get("spec")
+
+
+def once_per_write(find: Callable[[Write], F]) -> Callable[[Write], F]:
+    """Return ``find`` with a cache on the write: the queries and the check of a rule need the same
+    facts."""
+
+    @wraps(find)
+    def find_once(write: Write) -> F:
+        if find not in write.facts:
+            write.facts[find] = find(write)
+        fact: F = write.facts[find]
+        return fact
+
+    return find_once
 
 
 class Deletion(msgspec.Struct, frozen=True):

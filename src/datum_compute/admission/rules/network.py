@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from datum_compute.admission.queries import Answers, ListQuery, Write
+from datum_compute.admission.queries import Answers, ListQuery, Write, once_per_write
 from datum_compute.admission.rules.template import INTERFACES_FIELD, interfaces
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import NETWORK
@@ -90,6 +90,7 @@ def check_networks_not_deleted(write: Write, answers: Answers) -> Iterable[Cause
             yield Cause(field, "FieldValueForbidden", f"Forbidden: {why}")
 
 
+@once_per_write
 def _new_networks(write: Write) -> list[tuple[str, Ref]]:
     if not write.changes_spec:
         return []

@@ -21,11 +21,11 @@ from dataclasses import dataclass, replace
 from msgspec import structs
 
 from datum_compute.admission.findings import AdmissionWarning, Finding, suggest_names
-from datum_compute.admission.queries import AccessQuery, Answers, ListQuery, Write
+from datum_compute.admission.queries import AccessQuery, Answers, ListQuery, Write, once_per_write
 from datum_compute.admission.rules.template import INTERFACES_FIELD, interfaces
 from datum_compute.api.compute.instance import InstanceTemplate
 from datum_compute.api.compute.instance_type import BUILT_IN_SIZES, size_name
-from datum_compute.api.compute.referenced_data import references
+from datum_compute.api.compute.referenced_data import references_of
 from datum_compute.api.conditions import FALSE
 from datum_compute.api.errors import Cause
 from datum_compute.api.kinds import CONFIG_MAP, INSTANCE_TYPE, LOCATION_BINDING, NETWORK, SECRET
@@ -63,6 +63,7 @@ def check_reference_access(write: Write, answers: Answers) -> Iterable[Cause]:
             yield Cause(reference.field, "FieldValueForbidden", f"Forbidden: {why}")
 
 
+@once_per_write
 def _references_to_check(write: Write) -> list[ReferenceAccess]:
     if not write.changes_spec:
         return []
@@ -116,7 +117,7 @@ def _find_references(workload: JsonObject, namespace: str) -> list[ReferenceAcce
             "use", NETWORK.group, NETWORK.plural, network_namespace or namespace, name
         )
         found.append(ReferenceAccess(field, f'network "{name}"', access))
-    for reference in references(_template(workload)):
+    for reference in references_of(_template(workload).spec):
         kind = _SOURCES[reference.kind]
         access = AccessQuery("get", kind.group, kind.plural, namespace, reference.name)
         description = f'{reference.kind} "{reference.name}"'
@@ -174,6 +175,7 @@ def check_cities_known(write: Write, answers: Answers) -> Iterable[Finding]:
             yield Cause(path, "FieldValueNotSupported", f'Unsupported value: "{city}": {why}')
 
 
+@once_per_write
 def _new_cities(write: Write) -> list[tuple[str, str]]:
     if not write.changes_spec:
         return []
