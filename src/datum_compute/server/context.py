@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from datum_compute.api.planes import PlaneName
 from datum_compute.server.access.authorization import Authorizer
 from datum_compute.server.discovery.builtin_definitions import BuiltinDefinitions
@@ -30,7 +32,9 @@ class InFlightCreates:
 
     def track(self, plane: PlaneName, namespace: str, resource: str) -> TrackedCreate:
         """Count a create while the returned context manager is entered."""
-        return TrackedCreate(self, (plane, namespace), (plane, resource))
+        return TrackedCreate(
+            ((self._by_namespace, (plane, namespace)), (self._by_resource, (plane, resource)))
+        )
 
     def any_in_namespace(self, plane: PlaneName, namespace: str) -> bool:
         return self._by_namespace[(plane, namespace)] > 0
@@ -38,32 +42,24 @@ class InFlightCreates:
     def any_of_resource(self, plane: PlaneName, resource: str) -> bool:
         return self._by_resource[(plane, resource)] > 0
 
-    def add(self, namespace: _Place, resource: _Place) -> None:
-        self._by_namespace[namespace] += 1
-        self._by_resource[resource] += 1
 
-    def remove(self, namespace: _Place, resource: _Place) -> None:
-        for counter, place in ((self._by_namespace, namespace), (self._by_resource, resource)):
+class TrackedCreate(msgspec.Struct, frozen=True):
+    """A context manager that counts a create. It is no generator, because every create enters one.
+
+    ``counted`` has the counters and the place that each of them counts.
+    """
+
+    counted: tuple[tuple[Counter[_Place], _Place], ...]
+
+    def __enter__(self) -> None:
+        for counter, place in self.counted:
+            counter[place] += 1
+
+    def __exit__(self, *_error: object) -> None:
+        for counter, place in self.counted:
             counter[place] -= 1
             if not counter[place]:
                 del counter[place]
-
-
-class TrackedCreate:
-    """A context manager without a generator, because every create enters one."""
-
-    __slots__ = ("_creates", "_namespace", "_resource")
-
-    def __init__(self, creates: InFlightCreates, namespace: _Place, resource: _Place) -> None:
-        self._creates = creates
-        self._namespace = namespace
-        self._resource = resource
-
-    def __enter__(self) -> None:
-        self._creates.add(self._namespace, self._resource)
-
-    def __exit__(self, *_error: object) -> None:
-        self._creates.remove(self._namespace, self._resource)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from datum_compute.api.meta.label_selector import (
     VALUES_MAX,
     parse_label_selector,
 )
-from datum_compute.server.discovery.conversion import StorageConversion
+from datum_compute.server.discovery.resources import StorageConversion
 from datum_compute.store.records import Record
 from testkit.api_server.running_server import InProcessServer
 

@@ -27,7 +27,7 @@ from datum_compute.server.flowcontrol.control import (
     run_measured,
     stopped_clock,
 )
-from datum_compute.server.flowcontrol.levels import ANONYMOUS, SYSTEM, USERS
+from datum_compute.server.flowcontrol.fair_queue import ANONYMOUS, SYSTEM, USERS
 
 ANN, BOB = User("ann"), User("bob")
 ROOT = User("root", ("system:masters",))

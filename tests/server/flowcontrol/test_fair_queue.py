@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from datum_compute.server.flowcontrol import fair_queue
-from datum_compute.server.flowcontrol.fair_queue import FairQueue, Flow
-from datum_compute.server.flowcontrol.levels import ANONYMOUS, SYSTEM, USERS
+from datum_compute.server.flowcontrol.fair_queue import ANONYMOUS, SYSTEM, USERS, FairQueue, Flow
 
 Queue = FairQueue[str]
 

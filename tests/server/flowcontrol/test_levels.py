@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from datum_compute.server.access.authentication import User
-from datum_compute.server.flowcontrol.levels import (
+from datum_compute.server.flowcontrol.fair_queue import (
     ANONYMOUS,
     EXEMPT,
     LEADER_ELECTION,

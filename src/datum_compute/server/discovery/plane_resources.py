@@ -26,12 +26,13 @@ from datum_compute.api.schema.validate import (
     object_schema,
     structure_of,
 )
-from datum_compute.server.discovery.conversion import Rewrite, StorageConversion
 from datum_compute.server.discovery.openapi import OpenApi
 from datum_compute.server.discovery.resources import (
     AcceptedNames,
     ResourceRegistry,
+    Rewrite,
     ServedResource,
+    StorageConversion,
     build_resource,
 )
 from datum_compute.server.verbs.definitions import is_established

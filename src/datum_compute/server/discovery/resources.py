@@ -7,13 +7,21 @@ status. So an invalid status cannot block a change of the spec, and an invalid s
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from datum_compute.api.kinds import DEFINITION, NAMESPACE, SERVICE_ACCOUNT, UNSUPPORTED_KINDS
-from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.events import RENAMED
+from datum_compute.api.kinds import (
+    DEFINITION,
+    EVENT,
+    EVENTS_V1,
+    NAMESPACE,
+    SERVICE_ACCOUNT,
+    UNSUPPORTED_KINDS,
+)
+from datum_compute.api.meta.codec import JsonObject, decode, encode
 from datum_compute.api.meta.json_path import field_names
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.reviews import REVIEWS, TOKEN_REQUEST
@@ -21,13 +29,84 @@ from datum_compute.api.schema.derive import PRESERVE, structural_schema
 from datum_compute.api.schema.fast_path import compile_fast_check
 from datum_compute.api.schema.validate import Check, object_schema
 from datum_compute.server.apply.field_shape import ObjectShape, object_shape
-from datum_compute.server.discovery.conversion import IDENTITY, VIEWS, StorageConversion
+from datum_compute.store.records import Record
 
 _VERSION = re.compile(r"v([0-9]+)(?:(alpha|beta)([0-9]*))?")
 _STAGES = {"alpha": 0, "beta": 1, None: 2}
 _OBJECT_VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
 _READ_VERBS = ("get", "list", "watch")
 _ALL_VERBS = tuple(sorted((*_OBJECT_VERBS, "deletecollection")))
+
+
+# --- Conversion between the stored and the served form of objects
+# Most kinds are stored as they are served, and their bytes are not decoded. There are two
+# exceptions: another view of the same objects (events), and a version of a custom kind that is not
+# the storage version. Objects that were stored under an earlier schema are pruned and defaulted
+# when they are read.
+
+
+Rewrite = Callable[[JsonObject], JsonObject]
+
+
+@dataclass(frozen=True, slots=True)
+class StorageConversion:
+    """``differs`` is True if the served form always differs from the stored one. Objects up to the
+    version ``outdated_until`` may have been stored under another schema."""
+
+    from_stored: Rewrite
+    to_stored: Rewrite
+    differs: bool
+    outdated_until: int = -1
+
+    @property
+    def is_verbatim(self) -> bool:
+        """True if ``encode_served`` returns the stored bytes of every record."""
+        return not self.differs and self.outdated_until < 0
+
+    def is_current(self, record: Record) -> bool:
+        """Return True if the record was stored under the present schema."""
+        return record.version > self.outdated_until
+
+    def encode_served(self, record: Record) -> bytes:
+        """Return the bytes of a record in the served form."""
+        if self.is_current(record):
+            return self.convert_current(record.body)
+        return encode(self.from_stored(decode(record.body)))
+
+    def decode_served(self, record: Record) -> JsonObject:
+        """Return the object of a record in the served form."""
+        obj: JsonObject = decode(record.body)
+        return self.from_stored(obj) if self.differs or not self.is_current(record) else obj
+
+    def convert_current(self, body: bytes) -> bytes:
+        """Convert the bytes of an object that was stored under the present schema."""
+        return encode(self.from_stored(decode(body))) if self.differs else body
+
+
+IDENTITY = StorageConversion(lambda obj: obj, lambda obj: obj, differs=False)
+
+
+def rename_fields(names: Mapping[str, str], served: str, stored: str) -> StorageConversion:
+    """Return a conversion for a view with other field names. ``names`` maps served to stored names;
+    ``served`` and ``stored`` are the values of apiVersion."""
+    stored_to_served = {stored_name: served_name for served_name, stored_name in names.items()}
+    return StorageConversion(
+        lambda obj: {**_rename(obj, stored_to_served), "apiVersion": served},
+        lambda obj: {**_rename(obj, names), "apiVersion": stored},
+        differs=True,
+    )
+
+
+def _rename(obj: JsonObject, names: Mapping[str, str]) -> JsonObject:
+    return {names.get(name, name): value for name, value in obj.items()}
+
+
+VIEWS: Mapping[str, StorageConversion] = {
+    EVENTS_V1.resource: rename_fields(RENAMED, EVENTS_V1.api_version, EVENT.api_version)
+}
+
+
+# --- Resources
 
 
 @dataclass(frozen=True, slots=True, eq=False)

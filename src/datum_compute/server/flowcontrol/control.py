@@ -35,8 +35,13 @@ import msgspec
 from datum_compute.api.errors import TooManyRequests
 from datum_compute.api.planes import PlaneName
 from datum_compute.server.access.authentication import User
-from datum_compute.server.flowcontrol.fair_queue import FairQueue, Flow
-from datum_compute.server.flowcontrol.levels import LEVELS, PriorityLevel, level_of
+from datum_compute.server.flowcontrol.fair_queue import (
+    LEVELS,
+    FairQueue,
+    Flow,
+    PriorityLevel,
+    level_of,
+)
 
 TURN_S = 0.0006
 # A request waits for the slice in progress and for one more turn, so a slice is as short as a turn.
@@ -297,7 +302,7 @@ class FlowControl:
         """Start a turn: the work that it admits runs before the next turn starts."""
         self._used_s = 0.0
         self._is_turn_scheduled = False
-        if not self._queue:
+        if not self._root.waiting:
             return
         now_s = asyncio.get_running_loop().time()
         admitted_s = 0.0

@@ -10,17 +10,23 @@ The cost of work is measured only when it ends. ``pop`` charges an estimate, the
 cost of the flow, and ``settle`` replaces the estimate with the measured cost.
 
 This is a pure data structure: no clock, no event loop.
+
+Priority levels follow API Priority and Fairness of kube-apiserver: every request belongs to one
+level, and a level that uses less than its share of the time is served at once. The level depends on
+the user who sent the request, not on the user it impersonates: otherwise impersonation would grant
+a higher level.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
 from itertools import count
 from typing import Generic, TypeVar
 
-from datum_compute.server.flowcontrol.levels import PriorityLevel
+from datum_compute.server.access.authentication import MASTERS, User, is_platform_user
 
 # Estimated cost of a request of a new flow: about one write.
 FIRST_ESTIMATE_S = 0.0003
@@ -30,6 +36,50 @@ FLOWS_MAX = 4096
 _NOT_IN_HEAP = -1
 
 T = TypeVar("T")
+
+
+# --- Priority levels
+
+
+_LEASES = "leases"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PriorityLevel:
+    """``weight`` is the share of the time while every level has waiting requests.
+
+    Requests of an exempt level never wait and are never rejected.
+    """
+
+    name: str
+    weight: float = 1.0
+    exempt: bool = False
+    # Controllers and cells run a bounded number of requests at once, so the limits of one user do
+    # not apply to them. Their watches are charged but do not wait.
+    system: bool = False
+
+
+EXEMPT = PriorityLevel("exempt", exempt=True)
+LEADER_ELECTION = PriorityLevel("leader-election", weight=30, system=True)
+SYSTEM = PriorityLevel("system", weight=60, system=True)
+USERS = PriorityLevel("users", weight=30)
+ANONYMOUS = PriorityLevel("anonymous", weight=1)
+LEVELS = (EXEMPT, LEADER_ELECTION, SYSTEM, USERS, ANONYMOUS)
+
+
+def level_of(user: User | None, resource: str = "") -> PriorityLevel:
+    """Return the level of a request by its sender and resource. ``user`` is None without valid
+    credentials."""
+    if user is None:
+        return ANONYMOUS
+    if MASTERS in user.groups:
+        return EXEMPT
+    if is_platform_user(user):
+        return LEADER_ELECTION if resource == _LEASES else SYSTEM
+    return USERS
+
+
+# --- The tree of shares
 
 
 class _Share:

@@ -11,7 +11,7 @@ from itertools import count
 
 from datum_compute.api.errors import ApiError, to_status
 from datum_compute.api.meta.codec import JsonObject, decode, encode
-from datum_compute.server.discovery.conversion import StorageConversion
+from datum_compute.server.discovery.resources import StorageConversion
 from datum_compute.server.encoding.body import encode_at_version
 from datum_compute.server.encoding.representation import Representation
 from datum_compute.server.encoding.selectors import Matches
