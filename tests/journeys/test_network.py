@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from ipaddress import ip_address, ip_network
-from typing import Any
 
 from datum_compute.api.compute.workload import Workload
 from datum_compute.api.conditions import find_condition, is_true
@@ -15,14 +14,12 @@ from datum_compute.api.kinds import (
     IP_ALLOCATION,
     NAMESPACE,
     NETWORK,
-    NETWORK_BINDING,
     NETWORK_CONTEXT,
     SERVER,
-    SUBNET,
     WORKLOAD,
 )
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.api.meta.objects import KindInfo, ObjectMeta, Ref
+from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.api.networking.network import Network, NetworkIpam, NetworkSpec
 from datum_compute.api.planes import PLATFORM
 from tests.journeys.platform import CELL, WEB, Platform, on_platform
@@ -94,19 +91,6 @@ def test_workloads_of_any_namespace_use_the_default_network() -> None:
         assert ip_address(address) in ip_network(prefix)
 
     on_platform(story, boot_s=0.0)
-
-
-def test_every_object_of_a_network_is_ready() -> None:
-    async def story(platform: Platform) -> None:
-        await platform.deploy()
-        await platform.until_ready("web:1")
-        user = platform.project
-        kinds: tuple[KindInfo[Any], ...] = (NETWORK, NETWORK_BINDING, NETWORK_CONTEXT, SUBNET)
-        for kind in kinds:
-            (found,) = (await user.list(kind)).items
-            assert is_true(found.status.conditions, "Ready"), kind.kind
-
-    on_platform(story)
 
 
 def test_a_recreated_instance_keeps_its_address() -> None:

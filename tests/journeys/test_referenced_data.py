@@ -195,18 +195,6 @@ async def take_away_secrets(platform: Platform, plane: PlaneName) -> None:
     await operator.patch_plain(CLUSTER_ROLE, ref, {"rules": [r for r in rules if r["resources"]]})
 
 
-def test_a_source_that_is_too_large_blocks_the_gate() -> None:
-    async def story(platform: Platform) -> None:
-        await put(platform, CONFIG_MAP, "web", {"colour": "x" * (256 * 1024 + 1)})
-        await put(platform, SECRET, "db", {"password": BYTES})
-        await deploy(platform)
-        held = await until_instance_reports(platform, "SourceTooLarge")
-        assert "ConfigMap/web has 262145 bytes" in held.message
-        assert "ConfigMap/web" not in (await copies(platform))[HUB]
-
-    on_platform(story)
-
-
 def test_missing_optional_sources_do_not_block() -> None:
     absent = {"secretKeyRef": {"name": "none", "key": "x", "optional": True}}
 

@@ -1,4 +1,4 @@
-"""ConfigMaps that deployments refer to are copied to the hub, and their versions are recorded."""
+"""Hub copies of ConfigMaps are restored from their source and deleted before their deployment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from datum_compute.controllers.federation.referenced_objects import (
     SOURCE_COPY_CONTROLLERS,
     SOURCE_RESOLUTION_CONTROLLER,
 )
-from datum_compute.planning.federation.referenced_objects import recorded_resolution
 from testkit.builders import a_deployment
 from testkit.sim.loop import VirtualLoop
 from tests.controllers.running_controllers import as_new, running
@@ -46,38 +45,6 @@ async def a_project_with_settings(planes: InProcessPlanes) -> tuple[Client, Clie
     await project.create(CONFIG_MAP, ConfigMap(metadata=metadata, data={"COLOR": "blue"}))
     await project.create(DEPLOYMENT, a_deployment_with_settings())
     return hub, project, Ref(federation_namespace(namespace.metadata.uid), SETTINGS.name)
-
-
-def test_a_copy_follows_its_source() -> None:
-    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
-        hub, project, copy = await a_project_with_settings(planes)
-        async with running(CONTROLLERS, loop, planes, HUB, PROJECT):
-            await asyncio.sleep(5)
-            assert (await hub.get(CONFIG_MAP, copy)).data == {"COLOR": "blue"}
-            await project.patch(CONFIG_MAP, SETTINGS, {"data": {"COLOR": "green"}})
-            await asyncio.sleep(5)
-            assert (await hub.get(CONFIG_MAP, copy)).data == {"COLOR": "green"}
-
-    with_planes(test)
-
-
-def test_the_version_of_a_source_is_recorded_once_the_source_exists() -> None:
-    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
-        _, project, _ = await a_project_with_settings(planes)
-        source = await project.get(CONFIG_MAP, SETTINGS)
-        await project.delete(CONFIG_MAP, SETTINGS)
-        async with running(CONTROLLERS, loop, planes, HUB, PROJECT):
-            await asyncio.sleep(5)
-            missing = recorded_resolution(await project.get(DEPLOYMENT, WEB))
-            assert missing is not None
-            assert (missing.versions, missing.reason) == ({}, "SourceNotFound")
-            created = await project.create(CONFIG_MAP, as_new(source))
-            await asyncio.sleep(5)
-            found = recorded_resolution(await project.get(DEPLOYMENT, WEB))
-            assert found is not None
-            assert found.versions == {"ConfigMap/settings": created.metadata.resource_version}
-
-    with_planes(test)
 
 
 def test_an_edited_copy_is_restored_from_its_source() -> None:

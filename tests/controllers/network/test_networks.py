@@ -78,23 +78,12 @@ def test_a_binding_is_ready_after_its_context_has_a_subnet_and_both_go_with_the_
             assert is_true(binding.status.conditions, "Ready")
             (subnet,) = (await project.list(SUBNET)).items
             assert prefix_of(subnet)
+            (context,) = (await project.list(NETWORK_CONTEXT)).items
+            assert is_true(context.status.conditions, "Ready")
+            assert is_true(subnet.status.conditions, "Ready")
             await project.delete(NETWORK_BINDING, WEB_BINDING)
             await asyncio.sleep(10)
             assert (await project.list(NETWORK_CONTEXT)).items == []
-
-    with_planes(test)
-
-
-def test_a_deleted_default_network_is_created_again() -> None:
-    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
-        project = await a_project(planes)
-        ref = Ref("default", "default")
-        async with running(CONTROLLERS, loop, planes, PLATFORM, HUB, PROJECT):
-            await asyncio.sleep(5)
-            deleted = await project.get(NETWORK, ref)
-            await project.delete(NETWORK, ref)
-            await asyncio.sleep(5)
-            assert (await project.get(NETWORK, ref)).metadata.uid != deleted.metadata.uid
 
     with_planes(test)
 

@@ -8,7 +8,7 @@ import pytest
 
 from datum_compute.api import labels
 from datum_compute.api.karmada import Cluster
-from datum_compute.api.kinds import CLAIM, CLUSTER, DEPLOYMENT, INSTANCE, NAMESPACE
+from datum_compute.api.kinds import CLAIM, CLUSTER, INSTANCE, NAMESPACE
 from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.api.planes import HUB, cell_plane, encode_cluster_label, project_plane
 from datum_compute.client.client import Client
@@ -63,24 +63,6 @@ def test_a_gated_instance_gets_a_claim_in_its_project() -> None:
         return await claims(project)
 
     assert with_planes(test) == [name_of_claim(0)]
-
-
-def test_the_claim_of_a_slot_is_released_when_the_deployment_is_scaled_down() -> None:
-    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
-        project, cell = await a_project_on_a_cell(planes)
-        deployment = as_new(a_deployment(replicas=2, finalizers=()), namespace=SPACE)
-        await cell.create(DEPLOYMENT, deployment)
-        for number in range(2):
-            await create_claim(project, number)
-        async with running(RELEASE_CONTROLLER, loop, planes, CELL, PROJECT):
-            await asyncio.sleep(5)
-            assert await claims(project) == [name_of_claim(0), name_of_claim(1)]
-            scale = {"spec": {"scaleSettings": {"minReplicas": 1}}}
-            await cell.patch(DEPLOYMENT, Ref(SPACE, "web-dfw"), scale)
-            await asyncio.sleep(5)
-            assert await claims(project) == [name_of_claim(0)]
-
-    with_planes(test)
 
 
 def test_the_claim_of_an_unwanted_slot_stays_until_its_instance_is_gone() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from datum_compute.api.conditions import is_true
-from datum_compute.api.kinds import BUCKET, CLAIM, GRANT, NAMESPACE, REGISTRATION
+from datum_compute.api.kinds import CLAIM, GRANT, NAMESPACE, REGISTRATION
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import PLATFORM, project_plane
 from datum_compute.api.quota import INSTANCES, METRICS
@@ -55,37 +55,6 @@ def test_a_denied_claim_is_granted_when_the_claim_that_used_the_quota_is_deleted
             assert await granted(project) == ["second"]
 
     with_planes(test)
-
-
-def test_a_denied_claim_is_granted_when_the_limit_is_raised() -> None:
-    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
-        project = await a_project_with_one_instance(planes)
-        async with running(CONTROLLERS, loop, planes, PLATFORM, PROJECT):
-            await asyncio.sleep(5)
-            await project.create(CLAIM, as_new(a_claim("large", instances=2)))
-            await asyncio.sleep(5)
-            assert await granted(project) == []
-            limit = [{"op": "replace", "path": "/spec/allowances/0/buckets/0/amount", "value": 2}]
-            await project.patch(GRANT, Ref("milo-system", "all"), limit)
-            await asyncio.sleep(5)
-            assert await granted(project) == ["large"]
-
-    with_planes(test)
-
-
-def test_the_bucket_of_a_resource_reports_limit_and_usage() -> None:
-    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[tuple[int, int]]:
-        project = await a_project_with_one_instance(planes)
-        await project.create(CLAIM, as_new(a_claim("first")))
-        async with running(CONTROLLERS, loop, planes, PLATFORM, PROJECT):
-            await asyncio.sleep(60)
-        return [
-            (bucket.status.limit, bucket.status.allocated)
-            for bucket in (await project.list(BUCKET)).items
-            if bucket.spec.resource_type == INSTANCES.resource_type
-        ]
-
-    assert with_planes(test) == [(1, 1)]
 
 
 def test_the_next_registration_of_a_type_is_active_when_the_active_one_is_deleted() -> None:

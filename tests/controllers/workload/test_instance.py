@@ -1,9 +1,8 @@
-"""The instance controller clears gates, and is not woken by its own status writes."""
+"""Which changes wake the instance controller, and the quota gate of an unknown project."""
 
 from __future__ import annotations
 
 import asyncio
-from ipaddress import ip_address, ip_network
 
 from msgspec.structs import replace
 
@@ -13,7 +12,6 @@ from datum_compute.api.compute.instance import (
     QUOTA_GRANTED,
     READY,
     Instance,
-    SchedulingGate,
 )
 from datum_compute.api.conditions import (
     FALSE,
@@ -21,16 +19,14 @@ from datum_compute.api.conditions import (
     ConditionStatus,
     Reason,
     find_condition,
-    is_true,
     with_condition,
 )
-from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, NAMESPACE
+from datum_compute.api.kinds import INSTANCE, NAMESPACE
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import cell_plane
 from datum_compute.controllers.workload.instance import CONTROLLER, concerns_readiness
-from datum_compute.planning.network.addresses import addresses_of
 from datum_compute.planning.rollout.gates import observed_ready
-from testkit.builders import NOW, a_deployment, a_gated_instance, an_instance
+from testkit.builders import NOW, a_gated_instance, an_instance
 from testkit.sim.loop import VirtualLoop
 from tests.controllers.running_controllers import as_new, running
 from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
@@ -77,25 +73,3 @@ def test_an_instance_in_a_namespace_of_no_project_keeps_its_quota_gate() -> None
     decided = find_condition(found.status.conditions, QUOTA_GRANTED)
     assert decided is not None
     assert (decided.status, decided.reason) == (FALSE, Reason.QUOTA_PROJECT_ID_UNRESOLVABLE)
-
-
-def test_the_network_gate_is_removed_after_an_address_was_allocated() -> None:
-    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> Instance:
-        cell = await planes.create(CELL)
-        await cell.create(NAMESPACE, a_namespace("default"))
-        deployment = await cell.create(DEPLOYMENT, as_new(a_deployment()))
-        instance = an_instance(0, deployment=deployment, ready=False)
-        control = replace(
-            instance.spec.controller, scheduling_gates=[SchedulingGate(name="Network")]
-        )
-        gated = replace(instance, spec=replace(instance.spec, controller=control))
-        await cell.create(INSTANCE, as_new(gated))
-        async with running(CONTROLLER, loop, planes, CELL):
-            await asyncio.sleep(10)
-        return await cell.get(INSTANCE, Ref("default", "web-dfw-0"))
-
-    found = with_planes(test)
-    assert found.spec.controller.scheduling_gates == []
-    assert is_true(found.status.conditions, NETWORK_READY)
-    (address,) = addresses_of(found.status.network_interfaces)
-    assert ip_address(address) in ip_network("10.128.16.0/20")

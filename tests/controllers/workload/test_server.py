@@ -1,4 +1,4 @@
-"""The provisioner creates the Server of an Instance without gates."""
+"""Which events wake the provisioner of Servers, and how it finds Servers that are wrong or lost."""
 
 from __future__ import annotations
 
@@ -52,36 +52,6 @@ def test_a_new_gated_instance_needs_no_machine_unless_a_problem_was_reported() -
     conditions = [replace(c, reason="PendingQuota") for c in failed.status.conditions]
     stale = replace(failed, status=replace(failed.status, conditions=conditions))
     assert needs_machine(stale), "the report may have to be revoked after a restart"
-
-
-def test_a_server_is_created_only_for_an_instance_without_gates() -> None:
-    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
-        cell = await planes.create(CELL)
-        await cell.create(NAMESPACE, a_namespace("default"))
-        await cell.create(INSTANCE, as_new(an_instance(0)))
-        await cell.create(INSTANCE, as_new(a_gated_instance(), name="web-dfw-1"))
-        async with running(CONTROLLERS, loop, planes, CELL):
-            await asyncio.sleep(5)
-        return [server.metadata.name for server in (await cell.list(SERVER)).items]
-
-    assert with_planes(test) == ["web-dfw-0"]
-
-
-def test_a_deleted_server_is_created_again() -> None:
-    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[str, str]:
-        cell = await planes.create(CELL)
-        await cell.create(NAMESPACE, a_namespace("default"))
-        await cell.create(INSTANCE, as_new(an_instance(0)))
-        async with running(CONTROLLERS, loop, planes, CELL):
-            await asyncio.sleep(5)
-            lost = await cell.get(SERVER, REF)
-            await cell.patch(SERVER, REF, {"metadata": {"finalizers": None}})
-            await cell.delete(SERVER, REF)
-            await asyncio.sleep(5)
-            return lost.metadata.uid, (await cell.get(SERVER, REF)).metadata.uid
-
-    lost, replacement = with_planes(test)
-    assert replacement != lost
 
 
 def test_a_server_of_no_instance_is_reported_and_stays() -> None:
