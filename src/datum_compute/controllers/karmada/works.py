@@ -199,7 +199,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     copy = await _observe_copy(work, client, kind, ref)
     if work.is_terminating and (copy is None or not is_copy_of(copy, kind, work)):
         return await _release_work(context, work, client, kind, ref)
-    missing = "" if copy is not None else _missing_namespace(client, ref.namespace)
+    missing = "" if copy is not None else _missing_namespace(hub, client, key, ref.namespace)
     plan = plan_execution(cell, work, kind, copy, context.now(), missing_namespace=missing)
     return await apply_plan(context.planes, plan)
 
@@ -218,10 +218,17 @@ async def _observe_copy(
     return copy
 
 
-def _missing_namespace(client: CachedClient, name: str) -> str:
-    """Return the name of the namespace if the cell does not have it, otherwise an empty string."""
-    exists = not name or client.read(NAMESPACE).get(Ref("", name)) is not None
-    return "" if exists else name
+def _missing_namespace(hub: CachedClient, client: CachedClient, key: Key, name: str) -> str:
+    """Return the name of the namespace if the cell does not have it, otherwise an empty string.
+
+    A namespace whose Work is terminating counts as missing: the cell is about to delete it with
+    everything in it.
+    """
+    if not name:
+        return ""
+    is_there = client.read(NAMESPACE).get(Ref("", name)) is not None
+    work = hub.read(WORK).get(Ref(key.ref.namespace, work_name(NAMESPACE, Ref("", name))))
+    return "" if is_there and not (work is not None and work.is_terminating) else name
 
 
 def _is_cell_ready(hub: CachedClient, cell: PlaneName) -> bool:
