@@ -95,13 +95,14 @@ def _describe_no_request() -> str:
 def _describe_missing_access(entitlement: JsonObject) -> str:
     """Return why the project has no access, or an empty string if it has."""
     status = entitlement.get("status") or {}
-    phase, detail = status.get("phase"), _describe_condition(status)
+    phase = status.get("phase")
     if entitlement["metadata"].get("deletionTimestamp"):
         return f"access of this project to compute is ending. Next: {_REQUEST}, when it has ended"
     if phase == ACTIVE:
         return ""
     if phase is None:
         return f"access of this project to compute is being activated. Next: {_SHOW}"
+    detail = _describe_condition(status)
     if phase == PENDING_APPROVAL:
         return f"access of this project to compute waits for approval{detail}. Next: {_SHOW}"
     if _reason(status) == AccessReason.NOT_PUBLISHED:

@@ -160,12 +160,13 @@ def query_locations(write: Write) -> Iterable[ListQuery]:
 
 
 def check_cities_known(write: Write, answers: Answers) -> Iterable[Finding]:
-    cities = _new_cities(write)
-    known = _known_cities(answers) if cities else []
-    unavailable = _unavailable_cities(answers) if cities else {}
-    for path, city in cities:
-        if city in unavailable:
-            yield AdmissionWarning(f"{path}: {city} cannot be used now: {unavailable[city]}")
+    new_cities = _new_cities(write)
+    problems = _find_cities(answers) if new_cities else {}
+    known = sorted(problems.keys() - {""})
+    for path, city in new_cities:
+        problem = problems.get(city)
+        if problem is not None:
+            yield AdmissionWarning(f"{path}: {city} cannot be used now: {problem}")
         if city not in known:
             why = (
                 f"the project has no such location; {suggest_names(city, known)}"
@@ -193,32 +194,23 @@ def _cities(workload: JsonObject) -> list[tuple[str, str]]:
     ]
 
 
-def _known_cities(answers: Answers) -> list[str]:
-    found = {_city_of(binding) for binding in answers.listed[LOCATIONS]}
-    return sorted(found - {""})
-
-
-def _unavailable_cities(answers: Answers) -> dict[str, str]:
-    """Return the cities without an available location, with the message of the first one."""
-    unavailable: dict[str, str] = {}
-    available: set[str] = set()
+def _find_cities(answers: Answers) -> dict[str, str | None]:
+    """Return the cities of the project. The value is None if a location of the city is available,
+    else the message of the first one that is not."""
+    problems: dict[str, str | None] = {}
     for binding in answers.listed[LOCATIONS]:
-        city, condition = _city_of(binding), _available_condition(binding)
+        city = normalize_city(binding["spec"].get("topology", {}).get(CITY_CODE_KEY, ""))
+        condition = _available_condition(binding)
         if condition.get("status") == FALSE:
-            message = condition.get("message") or condition.get("reason", "")
-            unavailable.setdefault(city, message)
+            problems.setdefault(city, condition.get("message") or condition.get("reason", ""))
         else:
-            available.add(city)
-    return {city: message for city, message in unavailable.items() if city not in available}
+            problems[city] = None
+    return problems
 
 
 def _available_condition(binding: JsonObject) -> JsonObject:
     conditions: list[JsonObject] = binding.get("status", {}).get("conditions", [])
     return next((c for c in conditions if c.get("type") == "Available"), {})
-
-
-def _city_of(binding: JsonObject) -> str:
-    return normalize_city(binding["spec"].get("topology", {}).get(CITY_CODE_KEY, ""))
 
 
 # --- Instance type
