@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from datum_compute.api.errors import AlreadyExists, Conflict, NotFound, RequestEntityTooLarge
 from datum_compute.api.meta.codec import JsonObject, decode, encode
-from datum_compute.server.access.escalation import ObjectWrite, check_write
+from datum_compute.server.access.authorization import ObjectWrite, check_write
 from datum_compute.server.context import ServerContext
 from datum_compute.server.encoding.body import encode_at_version
 from datum_compute.server.encoding.responses import already_exists, conflict, not_found

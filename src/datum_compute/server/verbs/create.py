@@ -63,10 +63,24 @@ async def create_object(
     representation = select_representation(request.kind, request.http, context.clock)
     if creation.metadata.version and not creation.dry_run:
         raise BadRequest("resourceVersion should not be set on objects to be created")
-    _check_metadata(request, creation.metadata)
-    name, stored, headers = await _create_with_name(context, request, creation)
-    body = with_newline(representation.encode_object(stored))
-    return Response(201, body, JSON, headers, created=name)
+    metadata = creation.metadata
+    _check_metadata(request, metadata)
+    # A generated name can exist already: try another one.
+    for attempts_left in reversed(range(GENERATED_ATTEMPTS)):
+        name = metadata.name or _generate_name(context, metadata)
+        identity = NewObjectIdentity(
+            name, request.route.namespace, context.new_uid(), context.clock()
+        )
+        attempt = partial(_create_once, context, request, creation, identity)
+        try:
+            stored, headers = await commit.retry_on_conflict(context, request, name, attempt)
+        except AlreadyExists:
+            if metadata.name or not attempts_left:
+                raise
+        else:
+            body = with_newline(representation.encode_object(stored))
+            return Response(201, body, JSON, headers, created=name)
+    raise AssertionError("the last attempt returns or raises")
 
 
 def check_may_create(context: ServerContext, request: ApiRequest) -> None:
@@ -113,26 +127,6 @@ def _check_metadata(request: ApiRequest, metadata: RequestMetadata) -> None:
     if not metadata.name and not metadata.fields.get("generateName"):
         cause = Cause.required("metadata.name", "name or generateName is required")
         raise invalid(request.kind, "", [cause])
-
-
-async def _create_with_name(
-    context: ServerContext, request: ApiRequest, creation: CreateRequest
-) -> tuple[str, bytes, dict[str, str]]:
-    """Return the name, the stored body and the headers with warnings. If a generated name exists
-    already, try another one."""
-    metadata = creation.metadata
-    for attempts_left in reversed(range(GENERATED_ATTEMPTS)):
-        name = metadata.name or _generate_name(context, metadata)
-        identity = NewObjectIdentity(
-            name, request.route.namespace, context.new_uid(), context.clock()
-        )
-        try:
-            attempt = partial(_create_once, context, request, creation, identity)
-            return name, *await commit.retry_on_conflict(context, request, name, attempt)
-        except AlreadyExists:
-            if metadata.name or not attempts_left:
-                raise
-    raise AssertionError("the last attempt returns or raises")
 
 
 async def _create_once(
