@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import inspect
 
 from datum_compute.cli.errors import ERRORS
 from datum_compute.cli.render.documents import (
     DOCUMENTS,
-    EVENT_MEANINGS,
     EVENTS,
-    FIELDS,
     LISTS,
+    DeletedInstance,
     OutputDocument,
 )
 
@@ -38,6 +37,12 @@ succeed later. `requestId` identifies the request in the audit log of the platfo
 
 """
 
+_EVENTS = """
+## Events
+
+Each line also has `schema` (version of the event format), `event` (type of the event) and `at`
+(when the event was printed).
+"""
 _TYPE_TEXTS: Mapping[type[inspect.Type], str] = {
     inspect.StrType: "string",
     inspect.IntType: "integer",
@@ -52,7 +57,6 @@ _TYPE_TEXTS: Mapping[type[inspect.Type], str] = {
 def output_reference(header: str, table: Table) -> str:
     codes = [("0", "-", "Success, also if there was nothing to do.")]
     codes += [(str(e.exit_code), e.reason, e.meaning) for e in ERRORS]
-    used = [(name, *FIELDS[name]) for name in sorted(FIELDS)]
     return "".join(
         (
             header,
@@ -65,37 +69,62 @@ def output_reference(header: str, table: Table) -> str:
             _ERRORS,
             '## Lists\n\n`{"items": [...]}`, with these fields in each entry.\n',
             *(_section(name, LISTS[name], table) for name in LISTS),
-            "\n## Documents\n\n",
-            table(("command", "fields"), _rows(DOCUMENTS)),
-            "\n## Events\n\nEach line also has `schema`, `event` and `at`.\n\n",
-            table(
-                ("event", "meaning", "fields"),
-                [(f"`{n}`", EVENT_MEANINGS[n], _listed(f)) for n, f in EVENTS.items()],
-            ),
-            "\n## Fields of documents and events\n\n",
-            table(("field", "type", "meaning"), [(f"`{n}`", t, m) for n, t, m in used]),
+            "\n## Documents\n",
+            *(_section(name, DOCUMENTS[name], table) for name in DOCUMENTS),
+            "\n### Deleted instance\n\n",
+            "`instances describe` and `explain` print it for an instance that is deleted.\n\n",
+            _field_table(DeletedInstance, table),
+            _EVENTS,
+            *(_event_section(event, name, table) for event, name in EVENTS.items()),
         )
     )
 
 
-def _rows(documents: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
-    return [(f"`{name}`", _listed(fields)) for name, fields in documents.items()]
-
-
-def _listed(fields: Sequence[str]) -> str:
-    return ", ".join(f"`{field}`" for field in fields) or "-"
-
-
 def _section(name: str, document: type[OutputDocument], table: Table) -> str:
+    return f"\n### {name}\n\n" + _field_table(document, table)
+
+
+def _event_section(event: type[OutputDocument], name: str, table: Table) -> str:
+    heading = f"\n### {name}\n\n{event.__doc__}\n".rstrip()
+    fields = _field_table(event, table)
+    return f"{heading}\n\n{fields}" if event.__struct_fields__ else f"{heading}\n"
+
+
+def _field_table(document: type[OutputDocument], table: Table) -> str:
     rows = [(f"`{field}`", *described) for field, described in describe_fields(document).items()]
-    return f"\n### {name}\n\n" + table(("field", "type", "meaning"), rows)
+    return table(("field", "type", "meaning"), rows)
 
 
 def describe_fields(document: type[OutputDocument]) -> dict[str, tuple[str, str]]:
-    """Return type and meaning of each field, in the order of the output."""
+    """Return type and meaning of each field by its path, in the order of the output."""
     info = inspect.type_info(document)
     assert isinstance(info, inspect.StructType)
-    return {f.encode_name: (_type_text(f.type), _meaning(f.type)) for f in info.fields}
+    return dict(_walk_fields(info, ""))
+
+
+def _walk_fields(struct: inspect.StructType, prefix: str) -> Iterator[tuple[str, tuple[str, str]]]:
+    for field in struct.fields:
+        optional = "" if field.required else ", optional"
+        path = prefix + field.encode_name
+        yield path, (_type_text(field.type) + optional, _meaning(field.type))
+        inner, suffix = _nested_type(field.type)
+        if isinstance(inner, inspect.StructType):
+            yield from _walk_fields(inner, f"{path}{suffix}.")
+
+
+def _nested_type(type_: inspect.Type) -> tuple[inspect.Type, str]:
+    """Return the type of the objects in a field, and what stands for an item in a path."""
+    match type_:
+        case inspect.Metadata():
+            return _nested_type(type_.type)
+        case inspect.UnionType():
+            return next(
+                (_nested_type(t) for t in type_.types if isinstance(t, inspect.StructType)),
+                (type_, ""),
+            )
+        case inspect.ListType():
+            return type_.item_type, "[]"
+    return type_, ""
 
 
 def _meaning(type_: inspect.Type) -> str:

@@ -124,7 +124,7 @@ def test_a_failed_wake_shows_its_cause() -> None:
 def test_json_contains_the_last_wake_or_null() -> None:
     document = wake_document(instance_with("Available", WAKE))
     assert document is not None
-    assert document["milliseconds"]["total"] == 184
+    assert document.milliseconds["total"] == 184
     assert wake_document(instance_with("Available")) is None
 
 

@@ -9,12 +9,13 @@ import click
 
 from datum_compute.api.errors import NotFound
 from datum_compute.api.kinds import ENTITLEMENT
-from datum_compute.api.meta.codec import JsonObject, to_json
+from datum_compute.api.meta.codec import to_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import StoppedError, TimedOutError, UnavailableError
 from datum_compute.cli.groups import NounGroup
 from datum_compute.cli.options import connection_options, output_option, parse_duration, yes_option
+from datum_compute.cli.render.documents import AccessDocument, AccessEvent, extend_document
 from datum_compute.cli.render.listing import age_since, print_document, read_options
 from datum_compute.cli.render.output import render_age
 from datum_compute.cli.render.prompt import confirm
@@ -83,16 +84,16 @@ def _age(session: Session, found: Access) -> str:
     return "" if age == "-" else f"{age} ago"
 
 
-def access_document(session: Session, found: Access) -> JsonObject:
-    return {
-        "service": found.service,
-        "description": found.description,
-        "project": session.target_name,
-        "state": str(found.state),
-        "message": found.message,
-        "requestedAt": found.requested_at,
-        "entitlement": to_json(found.entitlement.status) if found.entitlement else {},
-    }
+def access_document(session: Session, found: Access) -> AccessDocument:
+    return AccessDocument(
+        service=found.service,
+        description=found.description,
+        project=session.target_name,
+        state=str(found.state),
+        message=found.message,
+        requested_at=found.requested_at,
+        entitlement=to_json(found.entitlement.status) if found.entitlement else {},
+    )
 
 
 def _wait_options(command: click.decorators.FC) -> click.decorators.FC:
@@ -192,7 +193,7 @@ async def _ask(session: Session, message: str, timeout_s: int | None) -> None:
             retry_command = session.command("access", "request", "--wait")
             hint = f"Wait for it again: {retry_command}"
             raise access_timeout_error(found, place, render_age(timeout_s), hint)
-    session.emit_event("access", **access_document(session, found))
+    session.emit_event(extend_document(AccessEvent, access_document(session, found)))
     if not session.as_json:
         session.output.data(f"access/{found.service} {STATE_TEXTS[found.state]}")
     refused = access_error(found, session.command, place, session.environment.now())

@@ -20,6 +20,13 @@ from datum_compute.cli.arguments import workload_argument
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import StoppedError, TimedOutError
 from datum_compute.cli.options import connection_options, output_option, wait_options, yes_option
+from datum_compute.cli.render.documents import (
+    AppliedEvent,
+    DeletedEvent,
+    PlanEvent,
+    RemovingEvent,
+    UnconfirmedEvent,
+)
 from datum_compute.cli.render.output import render_age, render_count
 from datum_compute.cli.render.prompt import check_confirmation, confirm, confirm_name
 from datum_compute.cli.workload.observe import Observed, belongs_to, find_workload, observe
@@ -73,13 +80,14 @@ def destroy(
 async def _destroy(session: Session, name: str, settings: Settings) -> None:
     workload = await find_workload(session, name)
     session.emit_event(
-        "plan",
+        PlanEvent(
+            workload=name,
+            place=session.target_name,
+            action="deleted",
+            changes=[],
+            removals=_cities(workload),
+        ),
         _summary(session, workload),
-        workload=name,
-        place=session.target_name,
-        action="deleted",
-        changes=[],
-        removals=_cities(workload),
     )
     if not check_confirmation(settings.confirm, name) and not settings.yes:
         _confirm_deletion(session, workload)
@@ -88,7 +96,7 @@ async def _destroy(session: Session, name: str, settings: Settings) -> None:
         with suppress(NotFound):  # deleted by another client in the meantime
             await session.client.delete(WORKLOAD, Ref(session.namespace, name), uid=uid)
     session.emit_event(
-        "applied", workload=name, place=session.target_name, action="deleted", uid=uid
+        AppliedEvent(workload=name, place=session.target_name, action="deleted", uid=uid)
     )
     if settings.timeout_s is None:
         _print_result(session, f"workload/{name} is being deleted")
@@ -96,8 +104,10 @@ async def _destroy(session: Session, name: str, settings: Settings) -> None:
     parts = await wait_until_gone(session, name, uid, timeout_s=settings.timeout_s)
     is_expected = bool(_unreachable_messages(workload))
     for message in await _read_unconfirmed(session, parts, is_expected=is_expected):
-        session.emit_event("unconfirmed", f"Not confirmed: {message.rstrip('.')}.", message=message)
-    session.emit_event("done", workload=name, place=session.target_name, uid=uid)
+        session.emit_event(
+            UnconfirmedEvent(message=message), f"Not confirmed: {message.rstrip('.')}."
+        )
+    session.emit_event(DeletedEvent(workload=name, place=session.target_name, uid=uid))
     _print_result(session, f"workload/{name} deleted")
 
 
@@ -190,7 +200,7 @@ class RemovalWatch:
             return StateReached(None)
         text = ", ".join(remaining)
         if text != self.latest:
-            self.session.emit_event("removing", f"Remaining: {text}", left=remaining)
+            self.session.emit_event(RemovingEvent(left=remaining), f"Remaining: {text}")
         self.latest = text
         return self._next_watch(observed)
 

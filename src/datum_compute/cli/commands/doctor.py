@@ -32,7 +32,7 @@ from datum_compute.cli.connect.gateway import PlaneGateway
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import FailedError
 from datum_compute.cli.options import connection_options
-from datum_compute.cli.render.documents import CheckEntry
+from datum_compute.cli.render.documents import CheckEntry, to_document
 from datum_compute.cli.render.health import workload_health
 from datum_compute.cli.render.listing import (
     ListColumn,
@@ -345,7 +345,7 @@ def _explain_problem(title: str, word: str, cause: Link, now: float) -> CheckRes
     usual = f", usually done in {render_age(limit_s)}" if limit_s is not None else ""
     text = f"{word}: {cause_text(cause)} (for {age}{usual}; {actor})"
     state: CheckState = "warning" if temporary else "failed"
-    return CheckResult(title, state, text, cause.command, cause_document(cause))
+    return CheckResult(title, state, text, cause.command, to_document(cause_document(cause)))
 
 
 def _is_older(since: str, now: float, limit_s: int) -> bool:

@@ -24,6 +24,7 @@ from datum_compute.cli.connect.other_planes import find_deployment, links_on_oth
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import MissingError
 from datum_compute.cli.options import connection_options
+from datum_compute.cli.render.documents import ExplanationDocument, LinkDocument
 from datum_compute.cli.render.listing import age_since, print_document, read_options
 from datum_compute.cli.render.output import one_line
 from datum_compute.cli.workload.crashes import (
@@ -217,32 +218,32 @@ def _sentence(link: Link, now: float, *, with_message: bool) -> str:
     return f"{text}: {one_line(link.message)}" if link.message and with_message else text
 
 
-def chain_document(chain: Chain) -> JsonObject:
+def chain_document(chain: Chain) -> ExplanationDocument:
     links = [_link_document(plane, link) for plane, link in chain.links]
-    return {
-        "links": links,
-        "cause": links[-1],
-        "plan": list(chain.steps),
-        "planAsOf": chain.as_of,
-        "crashes": list(chain.ends),
-        "earlierCrashes": list(chain.earlier_ends),
-    }
+    return ExplanationDocument(
+        links=links,
+        cause=links[-1],
+        plan=list(chain.steps),
+        plan_as_of=chain.as_of,
+        crashes=list(chain.ends),
+        earlier_crashes=list(chain.earlier_ends),
+    )
 
 
-def _link_document(plane: str, link: Link) -> JsonObject:
-    return {
-        "plane": plane,
-        "kind": link.kind,
-        "name": link.ref.name,
-        "condition": link.condition,
-        "status": link.status,
-        "reason": link.reason,
-        "message": link.message,
-        "since": link.since,
-        "move": str(link.actor),
-        "awaited": link.waiting_for,
-        "command": link.command,
-    }
+def _link_document(plane: str, link: Link) -> LinkDocument:
+    return LinkDocument(
+        plane=plane,
+        kind=link.kind,
+        name=link.ref.name,
+        condition=link.condition,
+        status=link.status,
+        reason=link.reason,
+        message=link.message,
+        since=link.since,
+        move=str(link.actor),
+        awaited=link.waiting_for,
+        command=link.command,
+    )
 
 
 COMMAND = explain

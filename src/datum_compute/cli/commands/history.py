@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
 
 import click
 
@@ -26,7 +25,12 @@ from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import MissingError, UsageError
 from datum_compute.cli.options import connection_options, output_option
 from datum_compute.cli.render.difference import exit_with_2_on_error, print_difference
-from datum_compute.cli.render.documents import RevisionDocument, RevisionEntry, to_document
+from datum_compute.cli.render.documents import (
+    RevisionDocument,
+    RevisionEntry,
+    extend_document,
+    to_document,
+)
 from datum_compute.cli.render.listing import (
     ListColumn,
     Listing,
@@ -151,7 +155,7 @@ def show(ctx: click.Context, name: str, revision: str, output_format: str) -> No
     async def body(session: Session) -> None:
         found = await read_history(session, await find_workload(session, name))
         recorded = pick_revision(session, name, found, revision)
-        shown = to_document(RevisionDocument(**revision_fields(recorded)))
+        shown = to_document(revision_document(recorded))
         if output_format == "json":
             session.output.json(shown)
         else:
@@ -244,18 +248,20 @@ def comparable_spec(spec: object) -> JsonObject:
     return {"template": spec_json["template"], "placements": spec_json["placements"]}
 
 
-def revision_fields(recorded: Recorded) -> dict[str, Any]:
+def revision_document(recorded: Recorded) -> RevisionDocument:
     spec = recorded.revision.spec
-    return {
-        "revision": spec.revision,
-        "name": recorded.name,
-        "created_at": recorded.revision.metadata.creation_timestamp,
-        "actor": spec.actor,
-        "restores": spec.restores,
-        "changes": list(spec.changes),
-        "template_hash": spec.template_hash,
-        **comparable_spec(spec),
-    }
+    compared = comparable_spec(spec)
+    return RevisionDocument(
+        revision=spec.revision,
+        name=recorded.name,
+        created_at=recorded.revision.metadata.creation_timestamp,
+        actor=spec.actor,
+        restores=spec.restores,
+        changes=list(spec.changes),
+        template_hash=spec.template_hash,
+        template=compared["template"],
+        placements=compared["placements"],
+    )
 
 
 def _listing(now: float, found: list[Recorded]) -> Listing[Recorded]:
@@ -271,7 +277,9 @@ def _listing(now: float, found: list[Recorded]) -> Listing[Recorded]:
             ListColumn("BY", lambda row: row.revision.spec.actor or "-"),
             ListColumn("STATUS", lambda row: "active" if row.name == active else "-"),
         ),
-        document=lambda row: RevisionEntry(**revision_fields(row), active=row.name == active),
+        document=lambda row: extend_document(
+            RevisionEntry, revision_document(row), active=row.name == active
+        ),
         name=lambda row: row.name,
     )
 

@@ -27,7 +27,16 @@ from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import MissingError, UsageError
 from datum_compute.cli.groups import NounGroup, named_hint
 from datum_compute.cli.options import all_namespaces_option, connection_options
-from datum_compute.cli.render.documents import InstanceEntry, to_document
+from datum_compute.cli.render.documents import (
+    ConditionDocument,
+    ContainerDocument,
+    InstanceDescription,
+    InstanceEntry,
+    PortDocument,
+    VariableDocument,
+    WakeDocument,
+    extend_document,
+)
 from datum_compute.cli.render.health import (
     aged_text,
     count_by_status,
@@ -63,16 +72,16 @@ from datum_compute.cli.workload.observe import (
 # --- Scale to zero: the last wake of an instance and its duration
 
 
-def wake_document(instance: Instance) -> JsonObject | None:
+def wake_document(instance: Instance) -> WakeDocument | None:
     wake = instance.status.last_wake
     if wake is None:
         return None
-    return {
-        "at": wake.at,
-        "mode": wake.mode,
-        "milliseconds": {**_parts(wake), "total": sum(_parts(wake).values())},
-        "failure": wake.failure,
-    }
+    return WakeDocument(
+        at=wake.at,
+        mode=wake.mode,
+        milliseconds={**_parts(wake), "total": sum(_parts(wake).values())},
+        failure=wake.failure,
+    )
 
 
 def wake_fields(instance: Instance, now: float) -> list[tuple[str, str]]:
@@ -116,18 +125,20 @@ def check_container(spec: TemplateSpec, name: str | None) -> None:
         raise MissingError(f"There is no container {name!r}.", named_hint(name, names))
 
 
-def container_documents(spec: TemplateSpec, show_values: bool) -> list[JsonObject]:
+def container_documents(spec: TemplateSpec, show_values: bool) -> list[ContainerDocument]:
     return [
-        {
-            "name": container.name,
-            "image": container.image,
-            "command": [*container.command],
-            "args": [*container.args],
-            "ports": [
-                {"name": p.name, "port": p.port, "protocol": p.protocol} for p in container.ports
+        ContainerDocument(
+            name=container.name,
+            image=container.image,
+            command=[*container.command],
+            args=[*container.args],
+            ports=[
+                PortDocument(name=p.name, port=p.port, protocol=p.protocol) for p in container.ports
             ],
-            "env": [{"name": e.name, "value": _value(e, show_values)} for e in container.env],
-        }
+            env=[
+                VariableDocument(name=e.name, value=_value(e, show_values)) for e in container.env
+            ],
+        )
         for container in spec.runtime.sandbox.containers
     ]
 
@@ -367,7 +378,7 @@ def describe(ctx: click.Context, name: str, show_values: bool, output_format: st
         print_document(
             session.output,
             output_format,
-            lambda: {**_description(row, show_values), "crashes": ends},
+            lambda: _description(row, show_values, ends),
             lines,
             f"instance/{name}",
         )
@@ -385,25 +396,29 @@ async def find_instance(session: Session, name: str) -> Instance:
     raise MissingError(f"There is no instance {name!r} in {session.target_name}.", hint)
 
 
-def _description(row: InstanceRow, show_values: bool) -> JsonObject:
+def _description(
+    row: InstanceRow, show_values: bool, ends: list[JsonObject]
+) -> InstanceDescription:
     instance = row.instance
-    return {
-        **to_document(instance_document(row)),
-        "cell": instance.metadata.labels.get(CELL, ""),
-        "containers": container_documents(instance.spec, show_values),
-        "conditions": [
-            {
-                "type": c.type,
-                "status": c.status,
-                "reason": c.reason,
-                "message": c.message,
-                "since": c.last_transition_time,
-            }
+    return extend_document(
+        InstanceDescription,
+        instance_document(row),
+        cell=instance.metadata.labels.get(CELL, ""),
+        containers=container_documents(instance.spec, show_values),
+        conditions=[
+            ConditionDocument(
+                type=c.type,
+                status=c.status,
+                reason=c.reason,
+                message=c.message,
+                since=c.last_transition_time,
+            )
             for c in instance.status.conditions
         ],
-        "gates": [gate.name for gate in _gates(instance)],
-        "lastWake": wake_document(instance),
-    }
+        gates=[gate.name for gate in _gates(instance)],
+        last_wake=wake_document(instance),
+        crashes=ends,
+    )
 
 
 def _gates(instance: Instance) -> list[SchedulingGate]:

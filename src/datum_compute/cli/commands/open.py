@@ -13,6 +13,7 @@ from datum_compute.cli.commands.instances import address_of
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import MissingError
 from datum_compute.cli.options import connection_options
+from datum_compute.cli.render.documents import AddressDocument
 from datum_compute.cli.render.listing import print_document, read_options
 from datum_compute.cli.workload.observe import find_workload, observe_parts
 
@@ -46,7 +47,7 @@ def open_workload(ctx: click.Context, name: str, only_print: bool, output_format
         urls = published or urls_of(workload, observed.instances.items)
         if not urls:
             raise _missing_address_error(session, workload)
-        shown = {"workload": name, "url": urls[0], "urls": urls}
+        shown = AddressDocument(workload=name, url=urls[0], urls=urls)
         listens = published or not await _is_simulated(session)
         if not listens:
             session.output.note("The instances are simulated: no process listens at this address.")

@@ -13,11 +13,16 @@ from datum_compute.api.conditions import Condition, find_condition
 from datum_compute.api.errors import Forbidden, NotFound
 from datum_compute.api.kinds import REVISION
 from datum_compute.api.labels import WORKLOAD_UID
-from datum_compute.api.meta.codec import JsonObject
 from datum_compute.cli.arguments import workload_argument
 from datum_compute.cli.commands.instances import address_of
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.options import connection_options
+from datum_compute.cli.render.documents import (
+    ContainerImage,
+    EndpointDocument,
+    InstanceSummary,
+    StatusDocument,
+)
 from datum_compute.cli.render.health import (
     Health,
     format_age_note,
@@ -225,46 +230,46 @@ def _instance_table(output: Output, instances: list[Instance], texts: CauseTexts
     return output.table(("INSTANCE", "CITY", "STATUS", "ADDRESS", "AGE", "REASON"), rows)
 
 
-def report_document(report: WorkloadReport, session: Session) -> JsonObject:
+def report_document(report: WorkloadReport, session: Session) -> StatusDocument:
     """Return the report as JSON, with times as the API returns them."""
     workload, health = report.workload, report.health
-    return {
-        "name": workload.metadata.name,
-        "place": session.target_name,
-        "uid": workload.metadata.uid,
-        "createdAt": workload.metadata.creation_timestamp,
-        "generation": workload.metadata.generation,
-        "observedGeneration": workload.status.observed_generation,
-        "health": health.word,
-        "reason": health.reason,
-        "message": health.message,
-        "revision": report.revision,
-        "rolloutDone": report.progress.done,
-        "containers": [
-            {"name": c.name, "image": c.image}
+    return StatusDocument(
+        name=workload.metadata.name,
+        place=session.target_name,
+        uid=workload.metadata.uid,
+        created_at=workload.metadata.creation_timestamp,
+        generation=workload.metadata.generation,
+        observed_generation=workload.status.observed_generation,
+        health=health.word,
+        reason=health.reason,
+        message=health.message,
+        revision=report.revision,
+        rollout_done=report.progress.done,
+        containers=[
+            ContainerImage(name=c.name, image=c.image)
             for c in workload.spec.template.spec.runtime.sandbox.containers
         ],
-        "endpoints": [{"city": city, "url": url} for city, url in report.urls],
-        "cities": [place_document(p) for p in report.progress.places],
-        "removing": [place_document(p) for p in report.progress.removing],
-        "instances": [_instance_document(i) for i in report.instances],
-    }
+        endpoints=[EndpointDocument(city=city, url=url) for city, url in report.urls],
+        cities=[place_document(p) for p in report.progress.places],
+        removing=[place_document(p) for p in report.progress.removing],
+        instances=[_instance_document(i) for i in report.instances],
+    )
 
 
-def _instance_document(instance: Instance) -> JsonObject:
+def _instance_document(instance: Instance) -> InstanceSummary:
     ready = _ready(instance)
-    return {
-        "name": instance.metadata.name,
-        "city": place_of(instance).city,
-        "placement": place_of(instance).placement,
-        "status": instance_health(instance).word,
-        "asleep": is_asleep(instance),
-        "ready": ready.status,
-        "reason": ready.reason,
-        "message": ready.message,
-        "address": address_of(instance),
-        "createdAt": instance.metadata.creation_timestamp,
-    }
+    return InstanceSummary(
+        name=instance.metadata.name,
+        city=place_of(instance).city,
+        placement=place_of(instance).placement,
+        status=instance_health(instance).word,
+        asleep=is_asleep(instance),
+        ready=ready.status,
+        reason=ready.reason,
+        message=ready.message,
+        address=address_of(instance),
+        created_at=instance.metadata.creation_timestamp,
+    )
 
 
 def _ready(instance: Instance) -> Condition:

@@ -7,6 +7,7 @@ import click
 from datum_compute import __version__
 from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.options import output_option
+from datum_compute.cli.render.documents import VersionDocument, to_document
 from datum_compute.cli.render.output import build_output
 
 
@@ -22,7 +23,7 @@ def version(environment: CliEnvironment, output_format: str) -> None:
     """
     output = build_output(environment)
     if output_format == "json":
-        output.json({"version": __version__})
+        output.json(to_document(VersionDocument(version=__version__)))
     else:
         output.data(f"datum-compute {__version__}")
 

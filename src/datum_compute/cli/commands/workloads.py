@@ -6,7 +6,6 @@ import click
 
 from datum_compute.api.compute.workload import Workload
 from datum_compute.api.kinds import WORKLOAD
-from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.planes import normalize_city
 from datum_compute.cli.arguments import workload_argument
 from datum_compute.cli.commands.instances import container_documents, print_containers
@@ -21,7 +20,7 @@ from datum_compute.cli.completion import city_names
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.groups import NounGroup
 from datum_compute.cli.options import all_namespaces_option, connection_options
-from datum_compute.cli.render.documents import WorkloadEntry, to_document
+from datum_compute.cli.render.documents import WorkloadDescription, WorkloadEntry, extend_document
 from datum_compute.cli.render.health import aged_text, count_by_status, workload_health
 from datum_compute.cli.render.listing import (
     ListColumn,
@@ -223,17 +222,20 @@ def describe(ctx: click.Context, name: str, show_values: bool, output_format: st
     run_in_session(ctx, body)
 
 
-def _description(session: Session, report: WorkloadReport, show_values: bool) -> JsonObject:
+def _description(
+    session: Session, report: WorkloadReport, show_values: bool
+) -> WorkloadDescription:
     workload = report.workload
-    return {
-        **to_document(workload_document(workload)),
-        "place": session.target_name,
-        "revision": report.revision,
-        "rolloutDone": report.progress.done,
-        "placements": [place_document(p) for p in report.progress.places],
-        "removing": [place_document(p) for p in report.progress.removing],
-        "containers": container_documents(workload.spec.template.spec, show_values),
-    }
+    return extend_document(
+        WorkloadDescription,
+        workload_document(workload),
+        place=session.target_name,
+        revision=report.revision,
+        rollout_done=report.progress.done,
+        placements=[place_document(p) for p in report.progress.places],
+        removing=[place_document(p) for p in report.progress.removing],
+        containers=container_documents(workload.spec.template.spec, show_values),
+    )
 
 
 def _print(session: Session, report: WorkloadReport, show_values: bool) -> None:

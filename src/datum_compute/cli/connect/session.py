@@ -21,6 +21,7 @@ from datum_compute.cli.connect.target import ResolvedTarget, resolve_target
 from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import OtherError, UsageError, from_api_error
 from datum_compute.cli.options import parse_duration, target_options
+from datum_compute.cli.render.documents import EVENTS, OutputDocument, to_document
 from datum_compute.cli.render.output import Output, build_output
 from datum_compute.client.auth.kubeconfig import build_client
 from datum_compute.client.client import Client
@@ -52,12 +53,13 @@ class Session:
     # Address and certificate authority of the server.
     server: tuple[str, bytes | None] = ("", None)
 
-    def emit_event(self, event: str, text: str = "", *, color: str = "", **fields: Any) -> None:
+    def emit_event(self, event: OutputDocument, text: str = "", *, color: str = "") -> None:
         """Print a step of a change or a wait: with ``-o json`` an event on stdout, else a line on
-        stderr. The events and their fields are listed in ``documents.py``."""
+        stderr. ``EVENTS`` has all events."""
         if self.as_json:
-            at = timestamp(self.environment.now())
-            self.output.json_line({"schema": EVENT_SCHEMA, "event": event, "at": at, **fields})
+            name, at = EVENTS[type(event)], timestamp(self.environment.now())
+            head = {"schema": EVENT_SCHEMA, "event": name, "at": at}
+            self.output.json_line({**head, **to_document(event)})
         elif text:
             self.output.note(text, color=color)
 

@@ -1,19 +1,22 @@
 """The JSON documents and events of the command line, with the meaning of each field.
 
-Each entry of a list is a Struct: commands build it, and JSON, docs/reference/cli-output.md and the
-contract test derive from it. Documents and events are described by the names of their fields.
-Fields are only added. A field that no longer applies stays, with an empty value.
+Each document is a Struct. Commands build it; JSON, docs/reference/cli-output.md and the contract
+test derive from it. An optional field that is UNSET is omitted. Fields are only added: a field that
+no longer applies stays, with an empty value.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.fields import DateTime, doc
+
+D = TypeVar("D", bound="OutputDocument")
 
 
 class OutputDocument(msgspec.Struct, rename="camel"):
@@ -23,6 +26,11 @@ class OutputDocument(msgspec.Struct, rename="camel"):
 def to_document(value: OutputDocument) -> JsonObject:
     document: JsonObject = msgspec.to_builtins(value)
     return document
+
+
+def extend_document(type_: type[D], value: OutputDocument, **fields: Any) -> D:
+    """Return a document of another type with the fields of this one, and further ones."""
+    return type_(**msgspec.structs.asdict(value), **fields)
 
 
 class WorkloadEntry(OutputDocument):
@@ -173,170 +181,338 @@ LISTS: Mapping[str, type[OutputDocument]] = {
     "diff": DifferenceEntry,
 }
 
-# Fields of the documents and events below: type and meaning.
-FIELDS: Mapping[str, tuple[str, str]] = {
-    "action": ("string", "created, updated, unchanged or deleted."),
-    "address": ("string", "Address of the instance; empty before it has one."),
-    "asleep": ("boolean", "Whether the instance sleeps; a connection wakes it."),
-    "at": ("time", "When the event was printed."),
-    "available": ("string or integer", "Amount that is not used, or whether it can be used."),
-    "awaited": ("string", "What the platform waits for."),
-    "cause": ("object", "The root cause: the last link."),
-    "cell": ("string", "The cell that runs it."),
-    "changes": ("list of strings", "Fields that change, one line each; secrets masked."),
-    "cities": ("list", "City codes; in status and done with counts."),
-    "city": ("string", "Code of the city."),
-    "command": ("string or list", "The next command to run; for a container its command."),
-    "condition": ("string", "Type of the condition."),
-    "conditions": ("list", "Conditions: type, status, reason, message, since."),
-    "containers": ("list", "Containers: name, image and more."),
-    "created": ("integer", "Number of instances that would be created."),
-    "crashes": ("list", "Crash reports of the last day, the newest last."),
-    "earlierCrashes": ("list", "Crash reports with earlier templates, the newest last."),
-    "createdAt": ("time", "When it was created."),
-    "description": ("string", "What the service does."),
-    "desired": ("integer", "Desired number of instances."),
-    "differs": ("boolean", "Whether there is any difference."),
-    "elapsedSeconds": ("number", "Duration of the wait."),
-    "endpoints": ("list", "Published ports: city and url."),
-    "entitlement": ("object", "Status of the request for access."),
-    "event": ("string", "Type of the event."),
-    "gates": ("list of strings", "Scheduling gates of the instance."),
-    "generation": ("integer", "Generation of the workload."),
-    "health": ("string", "Available, Degraded, Unavailable, Unknown or Terminating."),
-    "images": ("list of strings", "Images of the containers; in a plan the result of their check."),
-    "instanceType": ("string", "Size of the instances."),
-    "instances": (
-        "list or integer",
-        "Instances: name, city, status and more; of a cell their number, or null.",
-    ),
-    "items": ("list", "One entry for each row."),
-    "kind": ("string", "Kind of the object."),
-    "lastWake": ("object", "The last wake from sleep: at, mode, milliseconds, failure; or null."),
-    "left": ("list of strings", "Objects that are not deleted yet."),
-    "links": ("list", "The chain from the requested object to the root cause."),
-    "message": ("string", "The reason in a sentence, for people."),
-    "move": (
-        "string",
-        "Who has to act: you, platform, wait (a change is in progress) or none (all is well).",
-    ),
-    "name": ("string", "Name of the object."),
-    "namespace": ("string", "Namespace of the object."),
-    "observedGeneration": ("integer", "Generation of the workload that the status reports on."),
-    "plane": ("string", "The plane of the object."),
-    "place": ("string", "The project, with the namespace if it is not default."),
-    "placement": ("string", "Name of the placement."),
-    "placements": ("list", "Placements in their cities, with counts; in revisions as in the spec."),
-    "plan": ("list of strings", "The next steps of the platform."),
-    "planAsOf": ("time", "Time of the report that the plan is based on; empty if it is current."),
-    "problems": ("list of strings", "Problems that prevent instances from starting."),
-    "project": ("string", "The project."),
-    "quota": ("list of strings", "Quota usage after the change."),
-    "ready": ("integer or string", "Ready instances; for an instance its Ready condition."),
-    "reason": ("string", "The reason in one word, for programs."),
-    "recreated": (
-        "list of strings",
-        "Instances that would be replaced, in the order of each city.",
-    ),
-    "references": ("list of strings", "ConfigMaps and Secrets, and whether they exist."),
-    "removals": ("list of strings", "Fields or cities that would be removed."),
-    "removed": ("list of strings", "Instances that would be deleted."),
-    "removing": ("list", "Cities whose instances are being removed."),
-    "replicas": ("integer", "Instances that exist."),
-    "requestedAt": ("time", "When access was requested."),
-    "revision": ("integer or string", "Number of the revision."),
-    "rollout": ("string", "Waiting, Updating, Done or Removing."),
-    "rolloutDone": ("boolean", "Whether the rollout is done in all cities."),
-    "schema": ("string", "Version of the event format."),
-    "service": ("string", "The service."),
-    "since": ("time", "Last transition of the condition."),
-    "state": ("string", "For a check ok, warning, failed or skipped; for access its state."),
-    "status": ("string", "The state in one word; for a condition True, False or Unknown."),
-    "type": ("string", "Normal or Warning; for a condition its type."),
-    "uid": ("string", "Unique id of the object."),
-    "undoWith": ("string", "The command that undoes the change."),
-    "updated": ("integer", "Instances with the current template."),
-    "url": ("string", "The first address."),
-    "urls": ("list of strings", "All addresses."),
-    "version": ("string", "The version."),
-    "waiting": ("list", "Instances that wait for quota: city, instance, reason, message."),
-    "warnings": ("list of strings", "Problems that do not prevent the change."),
-    "workload": ("string", "Name of the workload."),
+
+# --- Parts of documents
+
+
+class PlaceDocument(OutputDocument):
+    city: Annotated[str, doc("Code of the city.")]
+    placement: Annotated[str, doc("Name of the placement.")]
+    rollout: Annotated[str, doc("Waiting, Updating, Done or Removing.")]
+    ready: Annotated[int, doc("Ready instances.")]
+    available: Annotated[int, doc("Available instances.")]
+    updated: Annotated[int, doc("Instances with the current template.")]
+    replicas: Annotated[int, doc("Instances that exist.")]
+    desired: Annotated[int, doc("Desired number of instances.")]
+    reason: Annotated[str, doc("The reason in one word, for programs.")]
+    message: Annotated[str, doc("The reason in a sentence, for people.")]
+
+
+class PortDocument(OutputDocument):
+    name: Annotated[str, doc("Name of the port.")]
+    port: Annotated[int, doc("Number of the port.")]
+    protocol: Annotated[str, doc("Protocol, such as TCP.")]
+
+
+class VariableDocument(OutputDocument):
+    name: Annotated[str, doc("Name of the environment variable.")]
+    value: Annotated[str, doc("Value; masked without --show-values.")]
+
+
+class ContainerDocument(OutputDocument):
+    name: Annotated[str, doc("Name of the container.")]
+    image: Annotated[str, doc("Image of the container.")]
+    command: Annotated[list[str], doc("Command of the container.")]
+    args: Annotated[list[str], doc("Arguments of the command.")]
+    ports: Annotated[list[PortDocument], doc("Ports that the container listens on.")]
+    env: Annotated[list[VariableDocument], doc("Environment variables.")]
+
+
+class ContainerImage(OutputDocument):
+    name: Annotated[str, doc("Name of the container.")]
+    image: Annotated[str, doc("Image of the container.")]
+
+
+class EndpointDocument(OutputDocument):
+    city: Annotated[str, doc("Code of the city.")]
+    url: Annotated[str, doc("Address of the published port.")]
+
+
+class InstanceSummary(OutputDocument):
+    name: Annotated[str, doc("Name of the instance.")]
+    city: Annotated[str, doc("Code of the city.")]
+    placement: Annotated[str, doc("Name of the placement.")]
+    status: Annotated[str, doc("The state in one word.")]
+    asleep: Annotated[bool, doc("Whether the instance sleeps; a connection wakes it.")]
+    ready: Annotated[str, doc("Status of the Ready condition: True, False or Unknown.")]
+    reason: Annotated[str, doc("The reason in one word, for programs.")]
+    message: Annotated[str, doc("The reason in a sentence, for people.")]
+    address: Annotated[str, doc("Address of the instance; empty before it has one.")]
+    created_at: Annotated[DateTime | None, doc("When it was created.")]
+
+
+class ConditionDocument(OutputDocument):
+    type: Annotated[str, doc("Type of the condition.")]
+    status: Annotated[str, doc("True, False or Unknown.")]
+    reason: Annotated[str, doc("The reason in one word, for programs.")]
+    message: Annotated[str, doc("The reason in a sentence, for people.")]
+    since: Annotated[DateTime, doc("Last transition of the condition.")]
+
+
+class WakeDocument(OutputDocument):
+    at: Annotated[DateTime, doc("Time of the connection that woke the instance.")]
+    mode: Annotated[str, doc("Mode in which the instance slept: pause or stop.")]
+    milliseconds: Annotated[
+        dict[str, int], doc("Duration of each step: queue, engine, ready, firstByte and total.")
+    ]
+    failure: Annotated[str, doc("Why the instance did not become ready in time; empty if it did.")]
+
+
+class CauseDocument(OutputDocument):
+    kind: Annotated[str, doc("Kind of the object.")]
+    name: Annotated[str, doc("Name of the object.")]
+    reason: Annotated[str, doc("The reason in one word, for programs.")]
+    message: Annotated[str, doc("The reason in a sentence, for people.")]
+    since: Annotated[DateTime, doc("Last transition of the condition.")]
+    move: Annotated[
+        str,
+        doc("Who has to act: you, platform, wait (a change is in progress) or none (all is well)."),
+    ]
+    awaited: Annotated[str, doc("What the platform waits for.")]
+    command: Annotated[str, doc("The next command to run.")]
+
+
+class LinkDocument(OutputDocument):
+    plane: Annotated[str, doc("The plane of the object.")]
+    kind: Annotated[str, doc("Kind of the object.")]
+    name: Annotated[str, doc("Name of the object.")]
+    condition: Annotated[str, doc("Type of the condition.")]
+    status: Annotated[str, doc("True, False or Unknown.")]
+    reason: Annotated[str, doc("The reason in one word, for programs.")]
+    message: Annotated[str, doc("The reason in a sentence, for people.")]
+    since: Annotated[DateTime, doc("Last transition of the condition.")]
+    move: Annotated[
+        str,
+        doc("Who has to act: you, platform, wait (a change is in progress) or none (all is well)."),
+    ]
+    awaited: Annotated[str, doc("What the platform waits for.")]
+    command: Annotated[str, doc("The next command to run.")]
+
+
+# --- Documents of one object
+
+
+class StatusDocument(OutputDocument):
+    name: Annotated[str, doc("Name of the workload.")]
+    place: Annotated[str, doc("The project, with the namespace if it is not default.")]
+    uid: Annotated[str, doc("Unique id of the workload.")]
+    created_at: Annotated[DateTime | None, doc("When it was created.")]
+    generation: Annotated[int, doc("Generation of the workload.")]
+    observed_generation: Annotated[
+        int, doc("Generation of the workload that the status reports on.")
+    ]
+    health: Annotated[str, doc("Available, Degraded, Unavailable, Unknown or Terminating.")]
+    reason: Annotated[str, doc("The reason in one word, for programs.")]
+    message: Annotated[str, doc("The reason in a sentence, for people.")]
+    revision: Annotated[int, doc("Number of the current revision; 0 if it is unknown.")]
+    rollout_done: Annotated[bool, doc("Whether the rollout is done in all cities.")]
+    containers: Annotated[list[ContainerImage], doc("Containers of the template.")]
+    endpoints: Annotated[list[EndpointDocument], doc("Published ports.")]
+    cities: Annotated[list[PlaceDocument], doc("Placements in their cities, with counts.")]
+    removing: Annotated[list[PlaceDocument], doc("Cities whose instances are being removed.")]
+    instances: Annotated[list[InstanceSummary], doc("Instances of the workload.")]
+
+
+class WorkloadDescription(WorkloadEntry):
+    place: Annotated[str, doc("The project, with the namespace if it is not default.")]
+    revision: Annotated[int, doc("Number of the current revision; 0 if it is unknown.")]
+    rollout_done: Annotated[bool, doc("Whether the rollout is done in all cities.")]
+    placements: Annotated[list[PlaceDocument], doc("Placements in their cities, with counts.")]
+    removing: Annotated[list[PlaceDocument], doc("Cities whose instances are being removed.")]
+    containers: Annotated[list[ContainerDocument], doc("Containers of the template.")]
+
+
+class InstanceDescription(InstanceEntry):
+    cell: Annotated[str, doc("The cell that runs it.")]
+    containers: Annotated[list[ContainerDocument], doc("Containers of the instance.")]
+    conditions: Annotated[list[ConditionDocument], doc("Conditions of the instance.")]
+    gates: Annotated[list[str], doc("Scheduling gates of the instance.")]
+    last_wake: Annotated[WakeDocument | None, doc("The last wake from sleep; or null.")]
+    crashes: Annotated[list[JsonObject], doc("Crash reports of the last day, the newest last.")]
+
+
+class DeletedInstance(OutputDocument):
+    name: Annotated[str, doc("Name of the instance.")]
+    status: Annotated[str, doc("Always Gone.")]
+    message: Annotated[str, doc("How the instance ended, for people.")]
+    crashes: Annotated[list[JsonObject], doc("Crash reports of the last day, the newest last.")]
+
+
+class ExplanationDocument(OutputDocument):
+    links: Annotated[
+        list[LinkDocument], doc("The chain from the requested object to the root cause.")
+    ]
+    cause: Annotated[LinkDocument, doc("The root cause: the last link.")]
+    plan: Annotated[list[str], doc("The next steps of the platform.")]
+    plan_as_of: Annotated[
+        DateTime, doc("Time of the report that the plan is based on; empty if it is current.")
+    ]
+    crashes: Annotated[list[JsonObject], doc("Crash reports of the last day, the newest last.")]
+    earlier_crashes: Annotated[
+        list[JsonObject], doc("Crash reports with earlier templates, the newest last.")
+    ]
+
+
+class AccessDocument(OutputDocument):
+    service: Annotated[str, doc("The service.")]
+    description: Annotated[str, doc("What the service does.")]
+    project: Annotated[str, doc("The project.")]
+    state: Annotated[str, doc("State of the access.")]
+    message: Annotated[str, doc("The reason in a sentence, for people.")]
+    requested_at: Annotated[DateTime, doc("When access was requested.")]
+    entitlement: Annotated[JsonObject, doc("Status of the request for access.")]
+
+
+class AddressDocument(OutputDocument):
+    workload: Annotated[str, doc("Name of the workload.")]
+    url: Annotated[str, doc("The first address.")]
+    urls: Annotated[list[str], doc("All addresses.")]
+
+
+class VersionDocument(OutputDocument):
+    version: Annotated[str, doc("The version.")]
+
+
+# What ``-o json`` prints, by command.
+DOCUMENTS: Mapping[str, type[OutputDocument]] = {
+    "status": StatusDocument,
+    "workloads describe": WorkloadDescription,
+    "instances describe": InstanceDescription,
+    "explain": ExplanationDocument,
+    "access status": AccessDocument,
+    "open": AddressDocument,
+    "version": VersionDocument,
 }
 
-_PLACE = (
-    *("city", "placement", "rollout", "ready", "updated", "replicas", "desired"),
-    *("reason", "message"),
-)
-_CAUSE = ("kind", "name", "reason", "message", "since", "move", "awaited", "command")
-_WORKLOAD = (
-    *("name", "namespace", "uid", "createdAt", "generation", "observedGeneration", "health"),
-    *(
-        "reason",
-        "message",
-        "ready",
-        "updated",
-        "replicas",
-        "desired",
-        "cities",
-        "images",
-        "instanceType",
-    ),
-)
-_INSTANCE = (
-    *("name", "namespace", "uid", "createdAt", "workload", "city", "placement", "address"),
-    *("status", "reason", "message", "instanceType", "images"),
-)
 
-# Fields of ``-o json``.
-DOCUMENTS: Mapping[str, tuple[str, ...]] = {
-    "status": (
-        *("name", "place", "uid", "createdAt", "generation", "observedGeneration", "health"),
-        *("reason", "message", "revision", "rolloutDone", "containers", "cities", "removing"),
-        *("instances", "endpoints"),
-    ),
-    "workloads describe": (
-        *_WORKLOAD,
-        *("place", "revision", "rolloutDone", "placements", "removing", "containers"),
-    ),
-    "instances describe": (
-        *(*_INSTANCE, "cell", "containers", "conditions", "gates", "lastWake", "crashes"),
-    ),
-    "explain": ("links", "cause", "plan", "planAsOf", "crashes", "earlierCrashes"),
-    "access status": (
-        *("service", "description", "project", "state", "message", "requestedAt", "entitlement"),
-    ),
-    "open": ("workload", "url", "urls"),
-    "version": ("version",),
-}
-# Fields of the events that changes and waits print with ``-o json``, besides schema, event and at.
-EVENTS: Mapping[str, tuple[str, ...]] = {
-    "plan": ("workload", "place", "action", "changes", "removals"),
-    "undo": ("workload", "revision", "undoWith"),
-    "applied": ("workload", "place", "action", "uid"),
-    "waiting": ("generation",),
-    "row": _PLACE,
-    "blocked": _CAUSE,
-    "silent": ("message",),
-    "answering": (),
-    "removing": ("left",),
-    "unconfirmed": ("message",),
-    "paused": ("workload", "generation", "elapsedSeconds", "cities", "removing"),
-    "done": ("workload",),
-    "access": DOCUMENTS["access status"],
-}
-EVENT_MEANINGS: Mapping[str, str] = {
-    "plan": "The changes; for a deploy also their effect on instances and quota.",
-    "undo": "The revision that is being restored.",
-    "applied": "The change was written.",
-    "waiting": "The platform has not observed the change yet.",
-    "row": "Counts, phase or reason of a city changed.",
-    "blocked": "No progress for a while: the cause, who has to act, and the next command.",
-    "silent": "The platform does not respond; the request is retried.",
-    "answering": "The platform responds again.",
-    "removing": "Objects of a workload that are not deleted yet.",
-    "unconfirmed": "The workload is deleted, but may still run on an unreachable cell.",
-    "paused": "The rollout is paused, and waits to be resumed.",
-    "done": "The operation is complete.",
-    "access": "The access of the project, after a request.",
+# --- Events that changes and waits print with ``-o json``, besides schema, event and at
+
+
+class PlanEvent(OutputDocument):
+    """The changes; for a deploy also their effect on instances and quota."""
+
+    workload: Annotated[str, doc("Name of the workload.")]
+    place: Annotated[str, doc("The project, with the namespace if it is not default.")]
+    action: Annotated[str, doc("created, updated, unchanged or deleted.")]
+    changes: Annotated[list[str], doc("Fields that change, one line each; secrets are masked.")]
+    removals: Annotated[list[str], doc("Fields or cities that would be removed.")]
+    recreated: Annotated[
+        list[str] | UnsetType,
+        doc("Instances that would be replaced, in the order of each city."),
+    ] = UNSET
+    removed: Annotated[list[str] | UnsetType, doc("Instances that would be deleted.")] = UNSET
+    created: Annotated[int | UnsetType, doc("Number of instances that would be created.")] = UNSET
+    quota: Annotated[list[str] | UnsetType, doc("Quota usage after the change.")] = UNSET
+    references: Annotated[
+        list[str] | UnsetType, doc("ConfigMaps and Secrets, and whether they exist.")
+    ] = UNSET
+    images: Annotated[list[str] | UnsetType, doc("Results of the check of the images.")] = UNSET
+    warnings: Annotated[list[str] | UnsetType, doc("Problems that do not prevent the change.")] = (
+        UNSET
+    )
+    problems: Annotated[
+        list[str] | UnsetType, doc("Problems that prevent instances from starting.")
+    ] = UNSET
+
+
+class UndoEvent(OutputDocument):
+    """The revision that is being restored."""
+
+    workload: Annotated[str, doc("Name of the workload.")]
+    revision: Annotated[str, doc("Number of the revision.")]
+    undo_with: Annotated[str, doc("The command that undoes the change.")]
+
+
+class AppliedEvent(OutputDocument):
+    """The change was written."""
+
+    workload: Annotated[str, doc("Name of the workload.")]
+    place: Annotated[str, doc("The project, with the namespace if it is not default.")]
+    action: Annotated[str, doc("created, updated, unchanged or deleted.")]
+    uid: Annotated[str, doc("Unique id of the workload.")]
+    generation: Annotated[
+        int | UnsetType, doc("Generation of the workload; not after a deletion.")
+    ] = UNSET
+
+
+class WaitingEvent(OutputDocument):
+    """The platform has not observed the change yet."""
+
+    generation: Annotated[int, doc("Generation of the workload.")]
+
+
+class RowEvent(PlaceDocument):
+    """Counts, phase or reason of a city changed."""
+
+
+class BlockedEvent(CauseDocument):
+    """No progress for a while: the cause, who has to act, and the next command."""
+
+    explain: Annotated[str, doc("The command that explains the cause.")]
+
+
+class SilentEvent(OutputDocument):
+    """The platform does not respond; the request is retried."""
+
+    message: Annotated[str, doc("The error in a sentence, for people.")]
+
+
+class AnsweringEvent(OutputDocument):
+    """The platform responds again."""
+
+
+class RemovingEvent(OutputDocument):
+    """Objects of a workload that are not deleted yet."""
+
+    left: Annotated[list[str], doc("Objects that are not deleted yet.")]
+
+
+class UnconfirmedEvent(OutputDocument):
+    """The workload is deleted, but may still run on an unreachable cell."""
+
+    message: Annotated[str, doc("The reason in a sentence, for people.")]
+
+
+class PausedEvent(OutputDocument):
+    """The rollout is paused, and waits to be resumed."""
+
+    workload: Annotated[str, doc("Name of the workload.")]
+    generation: Annotated[int, doc("Generation of the workload.")]
+    elapsed_seconds: Annotated[float, doc("Duration of the wait.")]
+    cities: Annotated[list[PlaceDocument], doc("Placements in their cities, with counts.")]
+    removing: Annotated[list[PlaceDocument], doc("Cities whose instances are being removed.")]
+
+
+class DoneEvent(PausedEvent):
+    """The rollout is complete."""
+
+
+class DeletedEvent(OutputDocument):
+    """The workload is deleted."""
+
+    workload: Annotated[str, doc("Name of the workload.")]
+    place: Annotated[str, doc("The project, with the namespace if it is not default.")]
+    uid: Annotated[str, doc("Unique id of the workload.")]
+
+
+class AccessEvent(AccessDocument):
+    """The access of the project, after a request."""
+
+
+# The value of ``event`` for each event.
+EVENTS: Mapping[type[OutputDocument], str] = {
+    PlanEvent: "plan",
+    UndoEvent: "undo",
+    AppliedEvent: "applied",
+    WaitingEvent: "waiting",
+    RowEvent: "row",
+    BlockedEvent: "blocked",
+    SilentEvent: "silent",
+    AnsweringEvent: "answering",
+    RemovingEvent: "removing",
+    UnconfirmedEvent: "unconfirmed",
+    PausedEvent: "paused",
+    DoneEvent: "done",
+    DeletedEvent: "done",
+    AccessEvent: "access",
 }

@@ -160,7 +160,7 @@ def read_options(command: F) -> F:
 def print_document(
     output: Output,
     output_format: str,
-    document: Callable[[], JsonObject],
+    document: Callable[[], OutputDocument],
     lines: Sequence[tuple[str, str]] | Callable[[], None],
     name: str,
 ) -> None:
@@ -171,20 +171,20 @@ def print_document(
     """
     match output_format:
         case "json":
-            output.json(document())
+            output.json(to_document(document()))
         case "yaml":
-            output.yaml(document())
+            output.yaml(to_document(document()))
         case "name":
             output.data(name)
         case "csv":
-            output.data(_document_csv(document()))
+            output.data(_document_csv(to_document(document())))
         case "table" | "wide":
             if callable(lines):
                 lines()
             else:
                 print_fields(output, lines)
         case path:
-            output.data(_found_text(document(), _path(path)))
+            output.data(_found_text(to_document(document()), _path(path)))
 
 
 def _found_text(document: JsonObject, path: str) -> str:

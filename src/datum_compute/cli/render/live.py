@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from datum_compute.cli.connect.session import Session
 from datum_compute.cli.environment import CliEnvironment
+from datum_compute.cli.render.documents import RowEvent, WaitingEvent, extend_document
 from datum_compute.cli.render.output import one_line, render_age, replace_unencodable
 from datum_compute.cli.workload.rollout import Phase, Place, PlaceProgress, Progress, place_document
 
@@ -159,9 +160,10 @@ class RolloutView:
             for place in (*progress.places, *progress.removing):
                 lines[place.place] = render_place_line(place)
                 if self._printed.get(place.place) != lines[place.place]:
-                    self.session.emit_event("row", lines[place.place], **place_document(place))
+                    event = extend_document(RowEvent, place_document(place))
+                    self.session.emit_event(event, lines[place.place])
         elif self._printed.get(None) != waiting:
-            self.session.emit_event("waiting", waiting, generation=generation)
+            self.session.emit_event(WaitingEvent(generation=generation), waiting)
         self._printed = lines
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from datum_compute.api.errors import ApiError
 from datum_compute.api.gateway import instance_path
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.cli.connect.session import Session
+from datum_compute.cli.render.documents import DeletedInstance
 from datum_compute.cli.render.listing import age_since, print_document
 from datum_compute.cli.render.output import one_line
 
@@ -76,12 +77,8 @@ def print_deleted_instance(
         session.output.data(f"Instance {name} ({session.target_name}) is gone.")
         print_crash_reports(session, ends)
 
-    document = {
-        "name": name,
-        "status": "Gone",
-        "message": ends[-1]["message"],
-        "crashes": ends,
-    }
+    message = ends[-1]["message"]
+    document = DeletedInstance(name=name, status="Gone", message=message, crashes=ends)
     print_document(session.output, output_format, lambda: document, lines, f"instance/{name}")
 
 

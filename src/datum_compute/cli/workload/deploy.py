@@ -15,6 +15,7 @@ from datum_compute.api.errors import AlreadyExists
 from datum_compute.api.meta.codec import JsonObject, deep_copy, from_json
 from datum_compute.cli.connect.session import Session
 from datum_compute.cli.errors import MissingError, UsageError
+from datum_compute.cli.render.documents import AppliedEvent, PlanEvent
 from datum_compute.cli.render.plan import render_plan, render_preview
 from datum_compute.cli.render.prompt import check_confirmation, confirm
 from datum_compute.cli.workload.access import ensure_access
@@ -122,13 +123,21 @@ def _find_earlier(
 
 def _show_plan(session: Session, plan: WorkloadPlan, preview: Preview) -> None:
     session.emit_event(
-        "plan",
-        workload=plan.name,
-        place=session.target_name,
-        action=plan.action,
-        changes=render_plan(plan),
-        removals=plan.removals,
-        **preview_document(preview),
+        PlanEvent(
+            workload=plan.name,
+            place=session.target_name,
+            action=plan.action,
+            changes=render_plan(plan),
+            removals=list(plan.removals),
+            recreated=list(preview.instances.recreated),
+            removed=list(preview.instances.removed),
+            created=preview.instances.created,
+            quota=list(preview.quota),
+            references=list(preview.references),
+            images=list(preview.images),
+            warnings=list(preview.warnings),
+            problems=[problem.message for problem in preview.problems],
+        )
     )
     target = f"workload {plan.name} in {session.target_name}"
     match plan.action:
@@ -201,28 +210,16 @@ async def _wait_for_written(
 
 def _report_written(session: Session, workload: Workload, action: PlanAction) -> None:
     session.emit_event(
-        "applied",
-        workload=workload.metadata.name,
-        place=session.target_name,
-        action=action,
-        uid=workload.metadata.uid,
-        generation=workload.metadata.generation,
+        AppliedEvent(
+            workload=workload.metadata.name,
+            place=session.target_name,
+            action=action,
+            uid=workload.metadata.uid,
+            generation=workload.metadata.generation,
+        )
     )
     if not session.as_json:
         session.output.data(f"workload/{workload.metadata.name} {action}")
-
-
-def preview_document(preview: Preview) -> JsonObject:
-    return {
-        "recreated": list(preview.instances.recreated),
-        "removed": list(preview.instances.removed),
-        "created": preview.instances.created,
-        "quota": list(preview.quota),
-        "references": list(preview.references),
-        "images": list(preview.images),
-        "warnings": list(preview.warnings),
-        "problems": [problem.message for problem in preview.problems],
-    }
 
 
 # --- one small change to an existing workload, such as ``scale`` or ``restart``
@@ -275,12 +272,13 @@ async def change_workload(
 def _show_change(session: Session, plan: WorkloadPlan) -> None:
     lines = render_plan(plan)
     session.emit_event(
-        "plan",
-        workload=plan.name,
-        place=session.target_name,
-        action=plan.action,
-        changes=lines,
-        removals=plan.removals,
+        PlanEvent(
+            workload=plan.name,
+            place=session.target_name,
+            action=plan.action,
+            changes=lines,
+            removals=list(plan.removals),
+        )
     )
     for line in lines or (f"No changes to workload {plan.name} in {session.target_name}.",):
         session.print_note(line)

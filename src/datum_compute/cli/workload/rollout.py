@@ -24,8 +24,8 @@ from datum_compute.api.compute.instance import AVAILABLE, READY, Instance
 from datum_compute.api.compute.workload import PROGRESSING, Workload
 from datum_compute.api.conditions import TRUE, Condition, Reason, find_condition
 from datum_compute.api.labels import CITY_CODE, FALLBACK_FOR, PLACEMENT_NAME
-from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.planes import normalize_city
+from datum_compute.cli.render.documents import PlaceDocument
 from datum_compute.planning.rollout.slots import UNCHECKED_MIN_READY_S
 from datum_compute.planning.rollout.stopping import grace_period_s
 from datum_compute.planning.workload.templates import template_hash
@@ -330,19 +330,19 @@ def place_of(instance: Instance) -> Place:
     return Place(labels.get(PLACEMENT_NAME, ""), normalize_city(labels.get(CITY_CODE, "")))
 
 
-def place_document(progress: PlaceProgress) -> JsonObject:
-    return {
-        "city": progress.place.city,
-        "placement": progress.place.placement,
-        "rollout": str(progress.phase),
-        "ready": progress.ready,
-        "available": progress.available,
-        "updated": progress.updated,
-        "replicas": progress.replicas,
-        "desired": progress.desired,
-        "reason": progress.cause.reason,
-        "message": progress.cause.message,
-    }
+def place_document(progress: PlaceProgress) -> PlaceDocument:
+    return PlaceDocument(
+        city=progress.place.city,
+        placement=progress.place.placement,
+        rollout=str(progress.phase),
+        ready=progress.ready,
+        available=progress.available,
+        updated=progress.updated,
+        replicas=progress.replicas,
+        desired=progress.desired,
+        reason=progress.cause.reason,
+        message=progress.cause.message,
+    )
 
 
 def _not_true(conditions: Iterable[Condition], type_: str) -> RolloutCause:

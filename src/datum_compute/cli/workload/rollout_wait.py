@@ -17,6 +17,13 @@ from datum_compute.api.compute.workload import Workload
 from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
 from datum_compute.cli.connect.session import Session
 from datum_compute.cli.errors import ConflictError, FailedError, StoppedError, TimedOutError
+from datum_compute.cli.render.documents import (
+    BlockedEvent,
+    CauseDocument,
+    DoneEvent,
+    PausedEvent,
+    extend_document,
+)
 from datum_compute.cli.render.live import RolloutView, build_view
 from datum_compute.cli.render.output import one_line, render_age, render_count
 from datum_compute.cli.workload.observe import Observed, belongs_to, observe
@@ -117,13 +124,11 @@ class RolloutWatch:
             self._reported = cause.reason
             explain = self.session.command("explain", self.name)
             self.session.emit_event(
-                "blocked",
+                extend_document(BlockedEvent, cause_document(cause), explain=explain),
                 f"No progress for {render_age(still_s)}: {cause_text(cause)} "
                 f"({ACTIONS[cause.actor]}; waiting for: {cause.waiting_for}). "
                 f"Next: {cause.command}\nExplain: {explain}",
                 color="yellow",
-                **cause_document(cause),
-                explain=explain,
             )
 
     async def _failure_error(self, workload: Workload, cause: Link) -> FailedError:
@@ -154,17 +159,17 @@ def cause_text(cause: Link) -> str:
     return f"{text}: {one_line(cause.message)}".rstrip(".") if cause.message else text
 
 
-def cause_document(cause: Link) -> dict[str, object]:
-    return {
-        "kind": cause.kind,
-        "name": cause.ref.name,
-        "reason": cause.reason,
-        "message": cause.message,
-        "since": cause.since,
-        "move": str(cause.actor),
-        "awaited": cause.waiting_for,
-        "command": cause.command,
-    }
+def cause_document(cause: Link) -> CauseDocument:
+    return CauseDocument(
+        kind=cause.kind,
+        name=cause.ref.name,
+        reason=cause.reason,
+        message=cause.message,
+        since=cause.since,
+        move=str(cause.actor),
+        awaited=cause.waiting_for,
+        command=cause.command,
+    )
 
 
 async def wait_for_rollout(
@@ -191,17 +196,19 @@ async def wait_for_rollout(
     finally:
         view.close()
     elapsed_s = clock() - watch.started_s
+    event_type = DoneEvent if progress.done else PausedEvent
     session.emit_event(
-        "done" if progress.done else "paused",
+        event_type(
+            workload=name,
+            generation=metadata.generation,
+            elapsed_seconds=round(elapsed_s, 3),
+            cities=[place_document(p) for p in progress.places],
+            removing=[place_document(p) for p in progress.removing],
+        ),
         _done_text(name, progress, elapsed_s, watch.urls)
         if progress.done
         else _paused_text(session, name, progress),
         color="green" if progress.done else "yellow",
-        workload=name,
-        generation=metadata.generation,
-        elapsedSeconds=round(elapsed_s, 3),
-        cities=[place_document(p) for p in progress.places],
-        removing=[place_document(p) for p in progress.removing],
     )
     return progress
 

@@ -23,6 +23,7 @@ from datum_compute.api.errors import (
 from datum_compute.api.meta.objects import ApiObject, KindInfo
 from datum_compute.cli.connect.session import Session
 from datum_compute.cli.environment import CliTimeouts
+from datum_compute.cli.render.documents import AnsweringEvent, SilentEvent
 
 T = TypeVar("T")
 
@@ -83,7 +84,7 @@ class _ConnectionMonitor:
 
     def record_response(self) -> None:
         if self.failures:
-            self.session.emit_event("answering", "The server responds again.")
+            self.session.emit_event(AnsweringEvent(), "The server responds again.")
         self.failures, self.last_error = 0, None
 
     def record_failure(self, error: Exception) -> None:
@@ -93,7 +94,7 @@ class _ConnectionMonitor:
             raise error
         if self.failures == 1:
             self.session.emit_event(
-                "silent", f"The server does not respond, retrying: {error}", message=str(error)
+                SilentEvent(message=str(error)), f"The server does not respond, retrying: {error}"
             )
 
 
