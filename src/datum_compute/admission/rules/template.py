@@ -214,11 +214,13 @@ def _mount_paths(parts: TemplateParts) -> Iterator[tuple[str, str]]:
 
 def _process_texts(parts: TemplateParts) -> Iterator[tuple[str, str]]:
     for path, container in parts.containers:
-        for field in ("command", "args"):
-            yield from _items(f"{path}.{field}", container.get(field, ()))
-        for field in ("readinessProbe", "livenessProbe"):
-            action = (container.get(field) or {}).get("exec") or {}
-            yield from _items(f"{path}.{field}.exec.command", action.get("command", ()))
+        commands = [("command", container.get("command", ())), ("args", container.get("args", ()))]
+        for probe in ("readinessProbe", "livenessProbe"):
+            action = (container.get(probe) or {}).get("exec") or {}
+            commands.append((f"{probe}.exec.command", action.get("command", ())))
+        for field, texts in commands:
+            for index, text in enumerate(texts):
+                yield f"{path}.{field}[{index}]", text
         for index, variable in enumerate(container.get("env", ())):
             yield f"{path}.env[{index}].value", variable.get("value", "")
     for path, volume in parts.volumes:
@@ -226,11 +228,6 @@ def _process_texts(parts: TemplateParts) -> Iterator[tuple[str, str]]:
             items = (volume.get(field) or {}).get("items", ())
             for index, item in enumerate(items):
                 yield f"{path}.{field}.items[{index}].path", item["path"]
-
-
-def _items(path: str, items: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for index, item in enumerate(items):
-        yield f"{path}[{index}]", item
 
 
 def _prefixes(parts: TemplateParts) -> Iterator[tuple[str, str]]:
