@@ -21,6 +21,8 @@ from datum_compute.server.encoding.request_options import (
     content_type,
 )
 from datum_compute.server.verbs.admission_lookups import decode_cached
+from datum_compute.store.journal import ObjectKey
+from datum_compute.store.records import build_record
 from testkit.api_server.granting import RBAC, grant, rule, server_with_ann
 from testkit.api_server.running_server import TOKEN, WORKLOADS, InProcessServer, workload
 
@@ -112,8 +114,9 @@ def test_a_time_that_is_too_long_is_rejected_and_not_cached(parse: Callable[[str
 
 
 def test_a_large_object_that_admission_reads_is_not_cached() -> None:
-    small, large = b'{"a":"b"}', encode({"a": "x" * 50_000})
-    before = sys.getrefcount(large)
+    key, body = ObjectKey("things", "", "a"), encode({"a": "x" * 50_000})
+    small, large = build_record(key, 1, b'{"a":"b"}', {}), build_record(key, 1, body, {})
+    before = sys.getrefcount(body)
     assert decode_cached(large) == {"a": "x" * 50_000}
-    assert sys.getrefcount(large) == before
+    assert sys.getrefcount(body) == before
     assert decode_cached(small) is decode_cached(small)

@@ -145,7 +145,8 @@ class WriteBatcher:
         self._flushes = flushes
         _run_each(steps)
         self._flushes = None
-        _run_each(flushes)
+        if flushes:
+            _run_each(flushes)
 
 
 def _run_each(steps: list[Callable[[], None]]) -> None:

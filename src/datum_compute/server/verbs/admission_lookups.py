@@ -66,7 +66,7 @@ class StoreAdmissionReader(msgspec.Struct, frozen=True):
             records = store.snapshot(PLATFORM, resource).records
         if not records:
             records = store.snapshot(self.request.plane, resource).records
-        return [decode_cached(record.body) for record in records]
+        return list(map(decode_cached, records))
 
 
 def apply_context_rules(
@@ -102,9 +102,10 @@ def check_deletion_rules(context: ServerContext, request: ApiRequest, old: JsonO
         raise invalid(request.kind, old["metadata"]["name"], causes)
 
 
-def decode_cached(body: bytes) -> JsonObject:
+def decode_cached(record: Record) -> JsonObject:
     """Decode an object that rules only read, such as an instance type. Cache it for the next write,
     unless it is large."""
+    body = record.body
     return _decode_small(body) if len(body) <= _CACHED_BYTES_MAX else _decode_object(body)
 
 
