@@ -14,10 +14,6 @@ from datum_compute.api.errors import ApiError
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, NAMESPACE, WORKLOAD
 from datum_compute.api.meta.objects import ObjectMeta, Ref, ref_of
 from datum_compute.api.planes import HUB, federation_namespace
-from testkit.sim.run.world import run_scenario
-from testkit.sim.scenario.faults import EmptyHost
-from testkit.sim.scenario.operations import CreateWorkload, ScaleWorkload
-from testkit.sim.scenario.scenario import Scenario, WorldLayout
 from tests.journeys.platform import PROJECT, WEB, Platform, on_platform
 
 
@@ -51,24 +47,6 @@ def test_a_copy_is_deleted_although_its_work_annotation_was_edited() -> None:
         return True
 
     assert on_platform(story)
-
-
-def test_hub_copies_are_deleted_when_their_cell_restarts_empty() -> None:
-    """The cell loses its store while the workload is scaled down."""
-    outcome = run_scenario(
-        Scenario(
-            seed=1,
-            layout=WorldLayout("split", ("alpha",), ("dfw",)),
-            operations=(
-                CreateWorkload(0.0, "alpha", "web", "web:1", 2, ("DFW",)),
-                ScaleWorkload(5.5, "alpha", "web", 1),
-            ),
-            faults=(EmptyHost(5.4, "cell-dfw"),),
-            chaos_s=10.0,
-        )
-    )
-    instances = [line for line in outcome.final if "instances" in line and line.startswith("hub")]
-    assert len(instances) == 1, outcome.final
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from datum_compute.api.compute.instance import Instance
-from datum_compute.api.conditions import FALSE, TRUE, ConditionValue, find_condition
+from datum_compute.api.conditions import FALSE, TRUE, ConditionValue
 from datum_compute.api.core import ConfigMap
 from datum_compute.api.kinds import CONFIG_MAP, INSTANCE
 from datum_compute.api.meta.objects import ObjectMeta, Ref, ref_of
@@ -63,28 +63,6 @@ async def grant(platform: Platform) -> None:
     await platform.cell.create(
         CONFIG_MAP, ConfigMap(metadata=ObjectMeta(name="grant", namespace=namespace))
     )
-
-
-@pytest.mark.usefixtures("gated")
-def test_a_gate_blocks_with_its_reason_and_is_removed_on_the_grant() -> None:
-    async def story(platform: Platform) -> tuple[str, str]:
-        await platform.deploy()
-        held = await platform.until_reason("QuotaNotGranted")
-        (instance,) = await platform.instances()
-        programmed = find_condition(instance.status.conditions, "Programmed")
-        assert programmed is not None
-        assert (programmed.reason, await platform.servers()) == ("PendingQuota", [])
-        await grant(platform)
-        await asyncio.sleep(1)
-        (instance,) = await platform.instances()
-        granted = find_condition(instance.status.conditions, CONDITION)
-        assert granted is not None
-        assert is_ready(instance)
-        return held.message, granted.reason
-
-    message, reason = on_platform(story, boot_s=0.0, controllers=CONTROLLERS)
-    assert message == "1 of 1 desired instances pending quota: 11 of 10"
-    assert reason == "QuotaAvailable"
 
 
 @pytest.mark.usefixtures("gated")

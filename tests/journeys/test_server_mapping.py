@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import pytest
+
 from datum_compute.api import labels
 from datum_compute.api.compute.instance import Instance
 from datum_compute.api.compute.server import Server
@@ -68,12 +70,9 @@ async def _restored_tags(platform: Platform, patch: JsonObject) -> tuple[bool, b
     )
 
 
-def test_a_missing_tag_is_restored() -> None:
-    assert on_platform(lambda p: _restored_tags(p, NO_TAG)) == (True, True, True)
-
-
-def test_a_server_without_references_is_found_by_its_name_and_all_are_restored() -> None:
-    assert on_platform(lambda p: _restored_tags(p, NO_EVIDENCE)) == (True, True, True)
+@pytest.mark.parametrize("edit", [NO_TAG, NO_EVIDENCE], ids=["tag", "all references"])
+def test_removed_references_of_a_server_are_restored(edit: JsonObject) -> None:
+    assert on_platform(lambda p: _restored_tags(p, edit)) == (True, True, True)
 
 
 def test_a_tag_edited_to_another_instance_is_restored_without_an_outage() -> None:
@@ -102,29 +101,23 @@ def test_a_tag_edited_to_another_instance_is_restored_without_an_outage() -> Non
     assert len(set(names)) == 1
 
 
-async def _replaced(platform: Platform, *edits: JsonObject) -> bool:
+async def _replaced(platform: Platform, edit: JsonObject) -> bool:
     """Edit and delete the only Server at once; return whether it is replaced in time."""
     await platform.deploy()
     await platform.until_ready("web:1")
     server = await _only_server(platform)
-    for edit in edits:
-        await _edit(platform, server, edit)
+    await _edit(platform, server, edit)
     await platform.host.operator(CELL).delete(SERVER, ref_of(server))
     await asyncio.sleep(AVAILABLE_S)
     found = await platform.servers()
     return bool(found) and server.metadata.uid not in [s.metadata.uid for s in found]
 
 
-def test_a_deleted_server_without_its_tag_is_replaced() -> None:
-    assert on_platform(lambda p: _replaced(p, NO_TAG))
-
-
-def test_a_deleted_server_without_references_is_replaced() -> None:
-    assert on_platform(lambda p: _replaced(p, NO_EVIDENCE))
-
-
-def test_a_server_whose_finalizer_was_removed_by_force_is_replaced() -> None:
-    assert on_platform(lambda p: _replaced(p, RELEASED))
+@pytest.mark.parametrize(
+    "edit", [NO_TAG, NO_EVIDENCE, RELEASED], ids=["tag", "all references", "finalizer"]
+)
+def test_a_deleted_server_is_replaced_after_a_part_of_it_was_removed(edit: JsonObject) -> None:
+    assert on_platform(lambda p: _replaced(p, edit))
 
 
 def _without_server_events(controller: Controller[Context]) -> Controller[Context]:

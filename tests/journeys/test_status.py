@@ -52,20 +52,6 @@ def test_a_city_without_a_cell_is_counted_as_blocked_and_is_no_rollout() -> None
     on_platform(story)
 
 
-def test_a_paused_rollout_is_reported_as_paused() -> None:
-    async def story(platform: Platform) -> None:
-        await platform.deploy(replicas=2)
-        await platform.until_ready("web:1", 2)
-        await platform.change(paused=True)
-        await platform.change_image("web:2")
-        await asyncio.sleep(10)
-        status, reason, message = await workload_condition(platform, "Progressing")
-        assert (status, reason) == ("Unknown", "RolloutPaused")
-        assert "0 of 2 instances are updated" in message
-
-    on_platform(story)
-
-
 def test_zero_counts_are_written_from_the_first_status_on() -> None:
     async def story(platform: Platform) -> None:
         await platform.deploy()

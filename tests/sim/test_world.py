@@ -9,11 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from datum_compute.api import labels
-from datum_compute.api.kinds import DEPLOYMENT
-from datum_compute.planning.federation import deployment as federation
-from datum_compute.planning.plan import Plan, drop_finalizer
-from testkit.sim.run.world import WorldBroken, run_scenario
+from testkit.sim.run.world import run_scenario
 from testkit.sim.scenario import faults as f
 from testkit.sim.scenario.generate import scenario_of
 from testkit.sim.scenario.operations import CreateWorkload, DeleteWorkload, ScaleWorkload
@@ -139,16 +135,3 @@ def test_a_seed_gives_the_same_trace_in_another_process() -> None:
     ]
     assert traces[0] == traces[1]
     assert "fingerprint" in traces[0]
-
-
-def test_a_finalizer_that_is_removed_too_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A check of the simulator itself: the defect breaks I15."""
-
-    def release_at_once(project, deployment, _hub, _now):  # type: ignore[no-untyped-def]
-        finalizer = labels.FEDERATOR_FINALIZER
-        return Plan(tuple(drop_finalizer(project, DEPLOYMENT, deployment, finalizer)))
-
-    monkeypatch.setattr(federation, "_plan_removal", release_at_once)
-    with pytest.raises(WorldBroken, match="I15") as broken:
-        run_scenario(CALM)
-    assert broken.value.trace

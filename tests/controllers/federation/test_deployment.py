@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
-from msgspec.structs import replace
-
 from datum_compute.api import labels
-from datum_compute.api.conditions import (
-    FALSE,
-    ConditionValue,
-    Reason,
-    find_condition,
-    make_condition,
-)
-from datum_compute.api.kinds import BINDING, DEPLOYMENT, NAMESPACE
+from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE
 from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.api.planes import HUB, federation_namespace, project_plane
 from datum_compute.client.client import Client
 from datum_compute.controllers.federation.deployment import CONTROLLER
-from testkit.builders import NOW, a_deployment
+from testkit.builders import a_deployment
 from testkit.sim.loop import VirtualLoop
 from tests.controllers.running_controllers import as_new, running
-from tests.planning.karmada.propagated import a_binding
 from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 
 PROJECT = project_plane("alpha")
@@ -50,26 +40,6 @@ def test_an_edited_copy_is_restored_from_the_project() -> None:
             assert (await hub.get(DEPLOYMENT, copy)).spec == source.spec
 
     with_planes(test)
-
-
-def test_a_deployment_that_no_cell_can_run_reports_this_in_its_project() -> None:
-    """The binding of the copy changes, and the change is mapped to the source."""
-
-    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> str:
-        hub, project, copy = await a_project_with_a_deployment(planes)
-        async with running(CONTROLLER, loop, planes, HUB, PROJECT):
-            await asyncio.sleep(5)
-            verdict = ConditionValue(FALSE, "NoClusterFit", "")
-            scheduled = make_condition("Scheduled", verdict, generation=1, now=NOW)
-            binding = as_new(a_binding(), namespace=copy.namespace, owner_references=[])
-            status = replace(binding.status, conditions=[scheduled])
-            await hub.create(BINDING, replace(binding, status=status), with_status=True)
-            await asyncio.sleep(5)
-        found = await project.get(DEPLOYMENT, WEB)
-        available = find_condition(found.status.conditions, "Available")
-        return available.reason if available is not None else ""
-
-    assert with_planes(test) == Reason.NO_MATCHING_LOCATION
 
 
 def test_a_copy_of_a_deployment_that_the_project_does_not_have_is_deleted() -> None:

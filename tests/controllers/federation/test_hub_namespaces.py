@@ -1,4 +1,4 @@
-"""Hub namespaces keep the labels of their source, and are deleted after it."""
+"""Hub namespaces and policies are deleted after their source, but not while it is unknown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import (
     HUB,
     encode_cluster_label,
-    federation_namespace,
     project_plane,
 )
 from datum_compute.client.client import Client
@@ -37,21 +36,6 @@ async def is_kept(hub: Client, name: str) -> bool:
         return not (await hub.get(NAMESPACE, Ref("", name))).is_terminating
     except NotFound:
         return False
-
-
-def test_edited_labels_of_a_hub_namespace_are_restored() -> None:
-    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
-        hub, project = await planes.create(HUB), await planes.create(PROJECT)
-        source = await project.create(NAMESPACE, a_namespace("default"))
-        name = federation_namespace(source.metadata.uid)
-        edited = {**IDENTITY, labels.UPSTREAM_NAMESPACE: "other"}
-        await hub.create(NAMESPACE, a_namespace(name, **edited))
-        async with running(NAMESPACE_CONTROLLER, loop, planes, HUB, PROJECT):
-            await asyncio.sleep(5)
-            restored = await hub.get(NAMESPACE, Ref("", name))
-            assert {key: restored.metadata.labels.get(key) for key in IDENTITY} == IDENTITY
-
-    with_planes(test)
 
 
 def test_a_hub_namespace_without_a_source_is_deleted_after_its_copies() -> None:

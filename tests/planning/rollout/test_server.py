@@ -592,11 +592,6 @@ def test_two_servers_of_one_instance_are_reported_by_name() -> None:
     assert "default/copy" in owner.message
 
 
-def test_only_found_references_are_hits() -> None:
-    hits = [Match.HIT, Match.HIT_BY_OWNER, Match.HIT_BY_LABEL, Match.HIT_BY_NAME]
-    assert [match for match in Match if match.is_hit] == hits
-
-
 def with_ports(*ports: ContainerPort, terminating: bool = False) -> WorkloadDeployment:
     deployment = a_deployment(terminating=terminating)
     sandbox = msgspec.structs.replace(
