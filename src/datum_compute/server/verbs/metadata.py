@@ -46,7 +46,7 @@ _ORDER = (
 )
 _CALLER_FIELDS = ("generateName", "labels", "annotations", "ownerReferences", "finalizers")
 _SERVER_FIELDS = tuple(field for field in _ORDER if field not in _CALLER_FIELDS)
-_IGNORED_FIELDS = ("selfLink",)
+_KNOWN_FIELDS = frozenset({*_ORDER, "selfLink"})  # selfLink is ignored
 
 
 class RequestMetadata(msgspec.Struct, frozen=True):
@@ -76,18 +76,14 @@ def read_metadata(obj: JsonObject) -> RequestMetadata:
             f"metadata cannot be read: {str(error).replace('$', 'metadata')}"
         ) from error
     _check_server_fields(given)
-    unknown = [name for name in raw if name not in _ORDER and name not in _IGNORED_FIELDS]
-    return _build(checked, tuple(f"metadata.{name}" for name in unknown))
-
-
-def _build(checked: JsonObject, unknown: tuple[str, ...] = ()) -> RequestMetadata:
+    unknown = [f"metadata.{name}" for name in raw if name not in _KNOWN_FIELDS]
     return RequestMetadata(
         checked.get("name", ""),
         checked.get("namespace", ""),
         checked.get("uid", ""),
         checked.get("resourceVersion", ""),
         {name: checked[name] for name in _CALLER_FIELDS if name in checked},
-        unknown,
+        tuple(unknown),
     )
 
 
@@ -95,17 +91,14 @@ def _check_server_fields(given: JsonObject) -> None:
     """Raise BadRequest for fields of the server with an invalid type, although their values are
     ignored."""
     for name in ("creationTimestamp", "deletionTimestamp"):
-        _check_time(f"metadata.{name}", given.get(name))
+        time = given.get(name)
+        if time is not None and not (isinstance(time, str) and is_date_time(time)):
+            raise _type_error(f"metadata.{name}", "a time such as 2026-01-31T12:00:00Z", time)
     seconds = given.get("deletionGracePeriodSeconds", 0)
     if type(seconds) is not int:
         raise _type_error("metadata.deletionGracePeriodSeconds", "a whole number", seconds)
     if not isinstance(given.get("selfLink", ""), str):
         raise _type_error("metadata.selfLink", "a string", given["selfLink"])
-
-
-def _check_time(field: str, value: Any) -> None:
-    if value is not None and not (isinstance(value, str) and is_date_time(value)):
-        raise _type_error(field, "a time such as 2026-01-31T12:00:00Z", value)
 
 
 def _type_error(field: str, wanted: str, value: Any) -> BadRequest:
