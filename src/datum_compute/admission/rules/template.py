@@ -27,8 +27,7 @@ _RUNTIME = f"{_TEMPLATE}.runtime"
 _VARIABLE_NAME = re.compile("[!-<>-~]+")
 _AMOUNTS = {"cpu": millicores, "memory": mebibytes}
 
-
-# A part of a template and the path of its field.
+# The path of a field, and its value.
 Part = tuple[str, JsonObject]
 
 
