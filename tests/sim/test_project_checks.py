@@ -14,9 +14,6 @@ from testkit.sim.checks.projects import (
     i5_deleted_projects_leave_nothing,
     i16_nothing_runs_without_access,
 )
-from testkit.sim.scenario.feature_templates import NEW_PROJECT
-from testkit.sim.scenario.generate import scenario_of
-from testkit.sim.scenario.operations import CreateProject
 from tests.sim.test_invariants import ALPHA, CELL, HOME, Scene
 
 CORE = ExpectedState({}, ("alpha",), ("dfw",), frozenset())
@@ -75,12 +72,3 @@ def test_i8_the_time_of_the_first_grant_is_kept(after: str | None, fine: bool) -
         status = {"entitledAt": entitled_at} if entitled_at else {}
         scene.put(ALPHA, ENTITLEMENT, "compute", namespace="", status=status)
     assert (scene.violation == "") == fine
-
-
-def test_some_scenarios_create_a_project_outside_of_the_layout() -> None:
-    scenarios = [scenario_of(seed) for seed in range(1, 240)]
-    with_new_project = [
-        s for s in scenarios if any(isinstance(o, CreateProject) for o in s.operations)
-    ]
-    assert 8 <= len(with_new_project) <= 40
-    assert all(NEW_PROJECT not in scenario.layout.projects for scenario in scenarios)

@@ -37,20 +37,6 @@ async def targets(hub: Client) -> list[str]:
     return [cluster.name for cluster in binding.spec.clusters]
 
 
-def test_an_object_is_bound_when_a_cluster_of_its_city_joins() -> None:
-    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
-        hub = await a_hub(planes)
-        async with running(CONTROLLERS, loop, planes, HUB):
-            await asyncio.sleep(5)
-            assert await targets(hub) == []
-            for name, city in (("dfw", "DFW"), ("ord", "ORD")):
-                await hub.create(CLUSTER, a_cluster(name, city))
-            await asyncio.sleep(5)
-            assert await targets(hub) == ["dfw"]
-
-    with_planes(test)
-
-
 def test_a_binding_that_was_edited_or_deleted_is_restored() -> None:
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         hub = await a_hub(planes)

@@ -75,19 +75,6 @@ def test_a_deleted_binding_is_created_again() -> None:
     with_planes(test)
 
 
-def test_a_suspended_project_is_rejected() -> None:
-    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> str | None:
-        platform, project = await a_project(planes)
-        async with running(CONTROLLERS, loop, planes, PLATFORM, PROJECT):
-            await asyncio.sleep(5)
-            (consumer,) = (await platform.list(CONSUMER)).items
-            await platform.patch(CONSUMER, ref_of(consumer), {"spec": {"suspended": True}})
-            await asyncio.sleep(5)
-        return (await project.get(ENTITLEMENT, COMPUTE)).status.phase
-
-    assert with_planes(test) == "Rejected"
-
-
 def test_the_consumer_is_deleted_before_the_objects_of_a_deleted_entitlement() -> None:
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         platform, project = await a_project(planes)

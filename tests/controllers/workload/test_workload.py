@@ -1,13 +1,11 @@
-"""The workload controller writes one deployment per city, and records revisions."""
+"""The workload controller records revisions, and deletes deployments without an owner."""
 
 from __future__ import annotations
 
 import asyncio
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import TRUE, ConditionValue, make_condition
 from datum_compute.api.kinds import (
-    CLAIM,
     DEPLOYMENT,
     LOCATION_BINDING,
     NAMESPACE,
@@ -16,15 +14,12 @@ from datum_compute.api.kinds import (
 )
 from datum_compute.api.meta.codec import to_json
 from datum_compute.api.meta.objects import Ref, ref_of
-from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.api.planes import project_plane
-from datum_compute.api.quota import GRANTED
 from datum_compute.client.client import Client
 from datum_compute.controllers.workload.workload import (
     REVISION_CONTROLLER,
     WORKLOAD_CONTROLLER,
 )
-from datum_compute.planning.quota.workload_claims import workload_claim_ref
 from testkit.builders import a_deployment, a_location_binding, a_workload
 from testkit.sim.loop import VirtualLoop
 from tests.controllers.running_controllers import as_new, running
@@ -35,49 +30,12 @@ CONTROLLERS = (WORKLOAD_CONTROLLER, REVISION_CONTROLLER)
 WEB = Ref("default", "web")
 
 
-async def cities(project: Client) -> list[str]:
-    """Return the cities of the deployments. No cell runs, so terminating ones stay."""
-    found = (await project.list(DEPLOYMENT)).items
-    return sorted(d.spec.city_code for d in found if not d.is_terminating)
-
-
 async def a_project(planes: InProcessPlanes) -> Client:
     project = await planes.create(PROJECT)
     await project.create(NAMESPACE, a_namespace("default"))
     for city in ("DFW", "IAD"):
         await project.create(LOCATION_BINDING, a_location_binding(city))
     return project
-
-
-async def grant_claim(project: Client, now_s: float) -> None:
-    claim = await project.get(CLAIM, workload_claim_ref(WEB))
-    granted = make_condition(
-        GRANTED, ConditionValue(TRUE, "QuotaAvailable", ""), generation=1, now=timestamp(now_s)
-    )
-    await project.patch_status(
-        CLAIM,
-        workload_claim_ref(WEB),
-        {"conditions": [to_json(granted)]},
-        version=claim.metadata.resource_version,
-    )
-
-
-def test_a_workload_has_one_deployment_in_each_of_its_cities_once_its_claim_is_granted() -> None:
-    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
-        project = await a_project(planes)
-        await project.create(WORKLOAD, as_new(a_workload(cities=("DFW", "IAD"))))
-        async with running(CONTROLLERS, loop, planes, PROJECT) as clock:
-            await asyncio.sleep(5)
-            assert await cities(project) == []
-            await grant_claim(project, clock.unix_s())
-            await asyncio.sleep(5)
-            assert await cities(project) == ["DFW", "IAD"]
-            placements = to_json(a_workload(cities=("DFW",)).spec.placements)
-            await project.patch(WORKLOAD, WEB, {"spec": {"placements": placements}})
-            await asyncio.sleep(5)
-            assert await cities(project) == ["DFW"]
-
-    with_planes(test)
 
 
 def test_every_change_of_the_template_is_recorded_as_a_revision() -> None:
