@@ -258,7 +258,6 @@ async def test_lost_deletes_drop_only_deletions_and_expiring_sends_410(net: Net)
 @on_link_and_on_itself
 async def test_an_expired_token_is_refused_and_open_watches_continue(net: Net) -> None:
     """F29: an expired token affects only new requests."""
-
     watch_stream = await net.open_watch()
     net.requests.unauthorized += 1
     assert (await net.send(READ)).status == 401
@@ -269,7 +268,6 @@ async def test_an_expired_token_is_refused_and_open_watches_continue(net: Net) -
 @on_link
 async def test_only_lists_are_answered_from_a_cache(net: Net) -> None:
     """F3: other requests are refused with 503."""
-
     net.requests.cached_s.append(10.0)
     assert (await net.send(WRITE)).status == 503
     assert (await net.send(WATCH)).status == 503

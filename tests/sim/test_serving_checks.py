@@ -59,14 +59,25 @@ def test_an_instance_may_be_deleted_while_enough_others_serve(scene: Scene) -> N
     assert not scene.violation
 
 
-@pytest.mark.parametrize("ready", ["True", "Unknown"])
+@pytest.mark.parametrize(
+    ("ready", "by_operator", "fine"),
+    [
+        ("True", False, False),
+        ("Unknown", False, False),
+        ("False", False, True),
+        ("True", True, True),
+    ],
+)
 def test_i28_a_serving_instance_is_deleted_while_a_replacement_crashes(
-    scene: Scene, ready: str
+    scene: Scene, ready: str, by_operator: bool, fine: bool
 ) -> None:
     stop_replacement(scene)
     put_instance(scene, 0, "web:1", ready)
+    if by_operator:
+        scene.state.tampered[(CELL, "web-0")] = None
     put_instance(scene, 0, "web:1", ready, **LEAVING)
-    assert scene.violation.startswith("I28")
+    assert scene.violation.startswith("I28") != fine
+    assert bool(scene.violation) != fine
 
 
 def test_i29_a_larger_budget_does_not_excuse_a_crashing_replacement(scene: Scene) -> None:
@@ -79,23 +90,9 @@ def test_i29_a_larger_budget_does_not_excuse_a_crashing_replacement(scene: Scene
     assert scene.violation.startswith("I29")
 
 
-def test_an_instance_observed_as_not_ready_may_be_deleted(scene: Scene) -> None:
-    stop_replacement(scene)
-    put_instance(scene, 0, "web:1", "False")
-    put_instance(scene, 0, "web:1", "False", **LEAVING)
-    assert not scene.violation
-
-
 def test_a_machine_that_a_fault_killed_counts_as_serving(scene: Scene) -> None:
     scene.put(CELL, SERVER, "web-1", metadata={"uid": "b"})
     scene.provider.kill(f"{HOME}/web-1/b")
-    put_instance(scene, 0, "web:1", **LEAVING)
-    assert not scene.violation
-
-
-def test_an_operator_excuses_a_loss(scene: Scene) -> None:
-    stop_replacement(scene)
-    scene.state.tampered[(CELL, "web-0")] = None
     put_instance(scene, 0, "web:1", **LEAVING)
     assert not scene.violation
 
