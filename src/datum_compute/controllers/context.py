@@ -75,6 +75,12 @@ class ProcessState:
     # starts again, so a copy is quarantined later, never earlier.
     unresolved_since_s: dict[Key, float] = field(default_factory=dict)
 
+    # By instance, its uid, if this process has planned its copy on the hub. Only the writeback
+    # controller writes and reads it. If the copy is gone, the controller confirms the owner by a
+    # live read before it creates the copy again. A new process does so for every instance that is
+    # older than a few seconds.
+    published_instances: dict[Key, str] = field(default_factory=dict)
+
 
 @dataclass(frozen=True, slots=True)
 class Context:

@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 
 from datum_compute.api import labels
+from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, NAMESPACE
 from datum_compute.api.meta.objects import ObjectMeta, Ref, ref_of
 from datum_compute.api.planes import (
@@ -16,6 +17,7 @@ from datum_compute.api.planes import (
     federation_namespace,
     project_plane,
 )
+from datum_compute.client.transport.interface import is_watch
 from datum_compute.controllers.federation.instances import (
     HUB_COPY_CONTROLLER,
     PROJECT_COPY_CONTROLLER,
@@ -24,7 +26,7 @@ from datum_compute.controllers.federation.instances import (
 from datum_compute.planning.federation.instances import NO_IDENTITY
 from testkit.builders import a_deployment, an_instance
 from testkit.sim.loop import VirtualLoop
-from tests.controllers.running_controllers import as_new, running
+from tests.controllers.running_controllers import NOW_S, as_new, running
 from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
 
 CELL, PROJECT = cell_plane("dfw"), project_plane("alpha")
@@ -77,6 +79,41 @@ def test_an_instance_is_copied_to_the_hub_and_to_its_project_until_it_is_gone() 
             assert [ref_of(instance) for instance in left] == []
 
     with_planes(test)
+
+
+def test_a_copy_that_was_garbage_collected_gets_the_current_owner() -> None:
+    """Otherwise the garbage collector deletes it again and again, until the watch recovers."""
+
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> tuple[str, str]:
+        hub, cell = await planes.create(HUB), await planes.create(CELL)
+        space = "ns-u"
+        for client in (hub, cell):
+            await client.create(NAMESPACE, a_namespace(space, **IDENTITY))
+        deployment = as_new(a_deployment(finalizers=()), namespace=space, labels=IDENTITY)
+        await hub.create(DEPLOYMENT, deployment)
+
+        async def hold_deployment_events(request: Request, response: Response) -> Response:
+            if is_watch(request) and DEPLOYMENT.plural in request.path:
+                await asyncio.Event().wait()
+            return response
+
+        planes.afterwards = hold_deployment_events
+        async with running(HUB_COPY_CONTROLLER, loop, planes, HUB, CELL) as clock:
+            clock.skew_s = -NOW_S  # the time of the planes, so that the instance is new
+            instance = as_new(an_instance(0, finalizers=()), namespace=space)
+            await cell.create(INSTANCE, instance, with_status=True)
+            copy_ref = Ref(space, "web-dfw-0")
+            await hub.wait(INSTANCE, copy_ref, lambda copy: copy is not None, timeout_s=3)
+            await hub.delete(DEPLOYMENT, ref_of(deployment))
+            current = await hub.create(DEPLOYMENT, deployment)
+            await hub.delete(INSTANCE, copy_ref)
+            await asyncio.sleep(1)
+            copy = await hub.get(INSTANCE, copy_ref)
+        (owner,) = copy.metadata.owner_references
+        return owner.uid, current.metadata.uid
+
+    owner_uid, current_uid = with_planes(test)
+    assert owner_uid == current_uid
 
 
 def test_a_copy_that_its_cell_does_not_have_is_deleted_and_one_of_another_cell_stays() -> None:

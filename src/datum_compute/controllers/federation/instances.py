@@ -233,20 +233,27 @@ PROJECT_COPY_CONTROLLER = Controller(
 async def reconcile_hub_copy(context: Context, key: Key) -> Outcome:
     client, hub = context.planes.require(key.plane), context.planes.hub
     instance = client.read(INSTANCE).get(key.ref)
+    published = context.state.published_instances
     if instance is None:
+        published.pop(key, None)
         return await _delete_hub_copy(context, client, key)
     owner = instance.metadata.labels.get(labels.DEPLOYMENT_NAME, "")
     deployment = hub.read(DEPLOYMENT).get(Ref(key.ref.namespace, owner))
     copy = hub.read(INSTANCE).get(key.ref)
     if copy is None and not should_publish(instance, context.now()):
         return Requeue(INITIAL_STATUS_S)
-    if copy is None and deployment is not None and age_s(instance, context.now()) > OWNER_RECHECK_S:
-        # An instance of this age already had a copy. After a disconnect the cached deployments of
-        # the hub may be older than the cached copies. A copy whose owner is gone would be garbage
-        # collected and created again repeatedly.
+    had_copy = (
+        published.get(key) == instance.metadata.uid
+        or age_s(instance, context.now()) > OWNER_RECHECK_S
+    )
+    if copy is None and deployment is not None and had_copy:
+        # After a disconnect the cached deployments of the hub may be older than the cached copies.
+        # A copy whose owner is gone would be garbage collected and created again repeatedly.
         deployment = await hub.get_uncached(DEPLOYMENT, ref_of(deployment))
     try:
         plan = plan_hub_copy(key.plane, instance, deployment, copy)
+        if copy is None and plan.actions:
+            published[key] = instance.metadata.uid
         return await apply_plan(context.planes, plan)
     except AlreadyExists:
         # The cell label of the copy was edited. This cell watches only copies with its label.
