@@ -10,6 +10,7 @@ from datum_compute.cli.errors import ERRORS
 from datum_compute.cli.render.documents import (
     DOCUMENTS,
     EVENTS,
+    LIST_SUMMARIES,
     LISTS,
     DeletedInstance,
     OutputDocument,
@@ -68,7 +69,7 @@ def output_reference(header: str, table: Table) -> str:
             "\n## Errors\n\n",
             _ERRORS,
             '## Lists\n\n`{"items": [...]}`, with these fields in each entry.\n',
-            *(_section(name, LISTS[name], table) for name in LISTS),
+            *(_list_section(name, table) for name in LISTS),
             "\n## Documents\n",
             *(_section(name, DOCUMENTS[name], table) for name in DOCUMENTS),
             "\n### Deleted instance\n\n",
@@ -82,6 +83,13 @@ def output_reference(header: str, table: Table) -> str:
 
 def _section(name: str, document: type[OutputDocument], table: Table) -> str:
     return f"\n### {name}\n\n" + _field_table(document, table)
+
+
+def _list_section(name: str, table: Table) -> str:
+    section = _section(name, LISTS[name], table)
+    if name not in LIST_SUMMARIES:
+        return section
+    return f"{section}\nBeside `items`:\n\n" + _field_table(LIST_SUMMARIES[name], table)
 
 
 def _event_section(event: type[OutputDocument], name: str, table: Table) -> str:

@@ -33,6 +33,7 @@ from datum_compute.cli.environment import (
 )
 from datum_compute.cli.errors import ForbiddenError, OtherError, UsageError, from_api_error
 from datum_compute.cli.options import connection_options, output_option, parse_duration
+from datum_compute.cli.render.documents import JoinTokenDocument, to_document
 from datum_compute.cli.render.output import build_output
 from datum_compute.server.http.listen import HOST
 
@@ -139,8 +140,13 @@ def token(ctx: click.Context, for_cell: str, lifetime_s: int, output_format: str
         await session.client.create(JOIN_TOKEN, kept)
         if output_format == "json":
             server, authority = session.server
-            document = {"token": made.text, "hub": server, "expires": expires}
-            session.output.json({**document, "authority": (authority or b"").decode()})
+            document = JoinTokenDocument(
+                token=made.text,
+                hub=server,
+                expires=expires,
+                authority=(authority or b"").decode(),
+            )
+            session.output.json(to_document(document))
         else:
             session.output.data(made.text)
         session.output.note(f"The token can be used once, until {expires}.")

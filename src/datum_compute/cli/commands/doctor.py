@@ -32,7 +32,7 @@ from datum_compute.cli.connect.gateway import PlaneGateway
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import FailedError
 from datum_compute.cli.options import connection_options
-from datum_compute.cli.render.documents import CheckEntry, to_document
+from datum_compute.cli.render.documents import CheckEntry, DriverStatus, to_document
 from datum_compute.cli.render.health import workload_health
 from datum_compute.cli.render.listing import (
     ListColumn,
@@ -84,16 +84,16 @@ class ReportedDriver:
         return f"{text} ({self.why})" if self.why else text
 
     @property
-    def document(self) -> JsonObject:
-        return {
-            "cells": list(self.cells),
-            "driver": self.driver,
-            "why": self.why,
-            "engine": self.engine or None,
-            "answers": self.answers,
-            "words": self.words,
-            "withoutInit": self.without_init,
-        }
+    def document(self) -> DriverStatus:
+        return DriverStatus(
+            cells=list(self.cells),
+            driver=self.driver,
+            why=self.why,
+            engine=self.engine or None,
+            answers=self.answers,
+            words=self.words,
+            without_init=self.without_init,
+        )
 
 
 async def read_drivers(client: Client | PlaneGateway, namespace: str) -> list[ReportedDriver]:

@@ -11,12 +11,11 @@ from datum_compute.api.compute.instance import QUOTA_GRANTED
 from datum_compute.api.conditions import FALSE, Condition, find_condition
 from datum_compute.api.errors import Forbidden
 from datum_compute.api.kinds import BUCKET, INSTANCE
-from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.quota import METRICS, QUOTA_NAMESPACE, AllowanceBucket, QuotaMetric
 from datum_compute.cli.commands.instances import InstanceRow, resolve_owners
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.options import connection_options
-from datum_compute.cli.render.documents import QuotaEntry
+from datum_compute.cli.render.documents import CityQuota, QuotaEntry, QuotaSummary, WaitingInstance
 from datum_compute.cli.render.listing import ListColumn, Listing, list_options, print_listing
 from datum_compute.cli.render.output import one_line
 
@@ -52,7 +51,7 @@ def quota(ctx: click.Context, constrained: bool, output_format: str, no_headers:
             sorted(rows, key=bucket_order),
             output_format,
             headers=not no_headers,
-            extra_fields={"cities": [_city_document(city) for city in cities]},
+            summary=QuotaSummary(cities=[_city_document(city) for city in cities]),
         )
         if output_format in ("table", "wide") and cities and not constrained:
             _print_cities(session, cities)
@@ -93,12 +92,12 @@ def _by_city(found: Sequence[InstanceRow]) -> list[CityUse]:
     return [*cities.values()]
 
 
-def _city_document(use: CityUse) -> JsonObject:
+def _city_document(use: CityUse) -> CityQuota:
     waiting = [
-        {"instance": name, "reason": condition.reason, "message": condition.message}
+        WaitingInstance(instance=name, reason=condition.reason, message=condition.message)
         for name, condition in use.waiting
     ]
-    return {"city": use.city, "granted": use.granted, "waiting": waiting}
+    return CityQuota(city=use.city, granted=use.granted, waiting=waiting)
 
 
 def _print_cities(session: Session, cities: Sequence[CityUse]) -> None:

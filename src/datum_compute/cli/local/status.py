@@ -26,6 +26,7 @@ from datum_compute.cli.local.options import state_dir_option
 from datum_compute.cli.local.platform import LocalProcess, find_running, is_ready, is_suspended
 from datum_compute.cli.local.processes import cell_directories
 from datum_compute.cli.options import output_option
+from datum_compute.cli.render.documents import PlaneStatus, PlatformStatus, to_document
 from datum_compute.cli.render.output import Output, build_output
 from datum_compute.client.auth.kubeconfig import KubeconfigError, build_client, connection_of
 from datum_compute.client.auth.kubeconfig_files import load_kubeconfig
@@ -73,7 +74,7 @@ def local_status(environment: CliEnvironment, state_dir: Path, output_format: st
     if running is not None:
         health = run_loop(observe(state_dir, running, environment.now()))
     if output_format == "json":
-        output.json(_as_json(state_dir, running, health))
+        output.json(to_document(_status_document(state_dir, running, health)))
     elif running is not None:
         _print_health(output, state_dir, running, health)
     if running is None:
@@ -163,19 +164,19 @@ def _context_names(state_dir: Path) -> list[Any]:
     return sorted(name for name in names if not name.startswith("operator/"))
 
 
-def _as_json(
+def _status_document(
     state_dir: Path, running: LocalProcess | None, health: PlatformHealth
-) -> dict[str, Any]:
-    return {
-        "running": running is not None,
-        "ready": health.ready,
-        "url": running.url if running else None,
-        "pid": running.pid if running else None,
-        "stateDir": str(state_dir),
-        "version": health.version or None,
-        "planes": [{"name": p.name, "health": p.health, "detail": p.detail} for p in health.planes],
-        "drivers": [driver.document for driver in health.drivers],
-    }
+) -> PlatformStatus:
+    return PlatformStatus(
+        running=running is not None,
+        ready=health.ready,
+        url=running.url if running else None,
+        pid=running.pid if running else None,
+        state_dir=str(state_dir),
+        version=health.version or None,
+        planes=[PlaneStatus(name=p.name, health=p.health, detail=p.detail) for p in health.planes],
+        drivers=[driver.document for driver in health.drivers],
+    )
 
 
 def _print_health(

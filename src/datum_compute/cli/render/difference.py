@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from datum_compute.cli.connect.session import Session
 from datum_compute.cli.errors import UsageError
-from datum_compute.cli.render.documents import DifferenceEntry, to_document
+from datum_compute.cli.render.documents import DifferenceEntry, DifferenceSummary, to_document
 
 
 class DifferenceFailedError(UsageError):
@@ -37,7 +37,7 @@ def print_difference(
     if output_format == "json":
         session.output.json(
             {
-                "differs": differs,
+                **to_document(DifferenceSummary(differs=differs)),
                 "items": [
                     to_document(DifferenceEntry(workload=name, changes=[*lines]))
                     for name, lines in changes.items()

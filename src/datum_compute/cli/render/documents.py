@@ -166,6 +166,26 @@ class DifferenceEntry(OutputDocument):
     changes: Annotated[list[str], doc("Fields that change, one line each; secrets are masked.")]
 
 
+class WaitingInstance(OutputDocument):
+    instance: Annotated[str, doc("Name of the instance.")]
+    reason: Annotated[str, doc("The reason in one word, for programs.")]
+    message: Annotated[str, doc("The reason in a sentence, for people.")]
+
+
+class CityQuota(OutputDocument):
+    city: Annotated[str, doc("Code of the city.")]
+    granted: Annotated[int, doc("Number of instances that have their quota.")]
+    waiting: Annotated[list[WaitingInstance], doc("Instances that wait for quota.")]
+
+
+class QuotaSummary(OutputDocument):
+    cities: Annotated[list[CityQuota], doc("Instances by city.")]
+
+
+class DifferenceSummary(OutputDocument):
+    differs: Annotated[bool, doc("Whether there is any difference.")]
+
+
 # The entries of ``items`` with ``-o json``, by command.
 LISTS: Mapping[str, type[OutputDocument]] = {
     "workloads list": WorkloadEntry,
@@ -179,6 +199,11 @@ LISTS: Mapping[str, type[OutputDocument]] = {
     "doctor": CheckEntry,
     "rollout history": RevisionEntry,
     "diff": DifferenceEntry,
+}
+# The fields of lists beside ``items``.
+LIST_SUMMARIES: Mapping[str, type[OutputDocument]] = {
+    "quota": QuotaSummary,
+    "diff": DifferenceSummary,
 }
 
 
@@ -373,6 +398,40 @@ class VersionDocument(OutputDocument):
     version: Annotated[str, doc("The version.")]
 
 
+class JoinTokenDocument(OutputDocument):
+    token: Annotated[str, doc("The token, with which one cell can join once.")]
+    hub: Annotated[str, doc("Address of the hub.")]
+    expires: Annotated[DateTime, doc("When the token expires.")]
+    authority: Annotated[str, doc("Certificate authority of the hub in PEM; empty if none is set.")]
+
+
+class PlaneStatus(OutputDocument):
+    name: Annotated[str, doc("Name of the plane.")]
+    health: Annotated[str, doc("Health in one word.")]
+    detail: Annotated[str, doc("Details of the health, for people.")]
+
+
+class DriverStatus(OutputDocument):
+    cells: Annotated[list[str], doc("Cells with this driver.")]
+    driver: Annotated[str, doc("Name of the driver: simulated, containers or pods.")]
+    why: Annotated[str, doc("Why this driver was chosen.")]
+    engine: Annotated[str | None, doc("Address of the container engine, or null.")]
+    answers: Annotated[bool, doc("Whether the container engine responds.")]
+    words: Annotated[str, doc("Version of the container engine, or its error.")]
+    without_init: Annotated[int, doc("Number of instances without an init process.")]
+
+
+class PlatformStatus(OutputDocument):
+    running: Annotated[bool, doc("Whether the platform runs.")]
+    ready: Annotated[bool, doc("Whether all planes respond.")]
+    url: Annotated[str | None, doc("Address of the platform; null if it does not run.")]
+    pid: Annotated[int | None, doc("Process id of the platform; null if it does not run.")]
+    state_dir: Annotated[str, doc("Directory with the data of the platform.")]
+    version: Annotated[str | None, doc("Version of the platform; null if it is unknown.")]
+    planes: Annotated[list[PlaneStatus], doc("Planes of the platform.")]
+    drivers: Annotated[list[DriverStatus], doc("Drivers of the cells.")]
+
+
 # What ``-o json`` prints, by command.
 DOCUMENTS: Mapping[str, type[OutputDocument]] = {
     "status": StatusDocument,
@@ -382,6 +441,9 @@ DOCUMENTS: Mapping[str, type[OutputDocument]] = {
     "access status": AccessDocument,
     "open": AddressDocument,
     "version": VersionDocument,
+    "rollout show": RevisionDocument,
+    "cell token": JoinTokenDocument,
+    "local status": PlatformStatus,
 }
 
 

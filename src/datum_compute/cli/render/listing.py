@@ -80,10 +80,12 @@ def print_listing(
     *,
     headers: bool = True,
     footer: str = "",
-    extra_fields: JsonObject | None = None,
+    summary: OutputDocument | None = None,
 ) -> None:
-    """Print a list: ``footer`` below a table, ``beside`` next to the items of a document."""
-    document = {**_documents(listing, rows), **(extra_fields or {})}
+    """Print a list: ``footer`` below a table, ``summary`` beside the items of a document."""
+    document = _documents(listing, rows)
+    if summary is not None:
+        document |= to_document(summary)
     match output_format:
         case "json":
             output.json(document)
