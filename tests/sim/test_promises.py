@@ -18,6 +18,7 @@ from datum_compute.api.planes import HUB
 from datum_compute.controllers import registry
 from datum_compute.runtime.controller import Done, Outcome
 from testkit.sim.checks.invariants import WRITES_MAX, checked_reconcile, exclusion_checked
+from testkit.sim.checks.promises import MOVE_OBSERVED_S
 from tests.sim.test_invariants import (
     ALPHA,
     CELL,
@@ -91,7 +92,7 @@ def test_i7_a_rollout_is_reported_as_complete_before_its_cell_has_the_spec(
 
 @pytest.mark.parametrize(
     ("bound", "after_s", "fine"),
-    [("dfw", 59.0, True), ("dfw", 60.0, False), ("dfw-2", 0.0, False)],
+    [("dfw", MOVE_OBSERVED_S - 1, True), ("dfw", MOVE_OBSERVED_S, False), ("dfw-2", 0.0, False)],
     ids=["the-hub-does-not-know", "it-must-know", "it-knows"],
 )
 def test_i7_a_rollout_counts_on_the_former_cell_until_the_hub_observes_the_move(

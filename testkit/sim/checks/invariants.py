@@ -33,6 +33,7 @@ from datum_compute.api.kinds import (
 )
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.planes import HUB, PlaneName, cell_plane, execution_namespace
+from datum_compute.client.watch import IDLE_TIMEOUT_S
 from datum_compute.controllers import registry
 from datum_compute.planes.planes import upstream_key
 from datum_compute.store.journal import Entry, ObjectKey, PlaneDeleted
@@ -89,10 +90,11 @@ class RecentWrites:
         return f"I20: {_where(change)} was written {WRITES_MAX} times in {elapsed_s:.1f} s"
 
 
-# Maximum age of the state of a machine that a cell reports: it observes every half minute.
-OBSERVED_S = 60.0
+# Maximum age of the state of a machine that a cell reports. A cell observes every half minute, but
+# may write to its Server only when a half-open watch has been replaced.
+OBSERVED_S = IDLE_TIMEOUT_S + 5.0
 # Maximum time for which readers of the hub may see a reachable cell as not Ready.
-READY_KNOWN_S = 60.0
+READY_KNOWN_S = IDLE_TIMEOUT_S + 5.0
 
 Check = Callable[[ClusterState, RowChange], str]
 

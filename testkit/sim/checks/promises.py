@@ -12,14 +12,15 @@ from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.planes import HUB, PlaneName, cell_plane, member_name
 from datum_compute.app.platform import EVERYTHING
 from datum_compute.app.project_planes import AWAITED_KINDS
+from datum_compute.client.watch import IDLE_TIMEOUT_S
 from datum_compute.planes.lifecycle import finalized_kinds_on
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.checks.state import ClusterState, RowChange, condition, is_terminating, is_true
 
 # A machine takes longer than this to stop; a sound cell updates the status in less time.
 STATUS_UPDATE_S = 0.05
-# How long the hub may use the former city of a cell: a silent watch is reopened within a minute.
-MOVE_OBSERVED_S = 60.0
+# How long the hub may use the former city of a cell, until a half-open watch is replaced.
+MOVE_OBSERVED_S = IDLE_TIMEOUT_S + 5.0
 
 
 def i7_complete_rollouts_have_reached_cells(state: ClusterState, change: RowChange) -> str:
