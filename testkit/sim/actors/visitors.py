@@ -79,9 +79,12 @@ class Visitors:
         backend, until_s = opened.connection, self.now() + visit.stays_s
         traffic.balancer.record_first_byte(opened)
         provider = self.state.providers[backend.cell]
+        connected_to = provider.alive().get(backend.machine_id)
         while True:
             machine = provider.alive().get(backend.machine_id)
-            if machine is not None and machine.gone_from_s is None and not traffic.runs(backend):
+            if machine is None or connected_to is None or machine.number != connected_to.number:
+                break  # the machine was lost, and its connections with it
+            if machine.gone_from_s is None and not traffic.runs(backend):
                 self.report_violation(f"I27: {backend.machine_id} sleeps under an open connection")
             if self.now() >= until_s:
                 break
