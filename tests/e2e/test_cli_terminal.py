@@ -40,7 +40,7 @@ def test_the_prompt_names_the_project_and_progress_is_redrawn_in_place(screen: S
     eventually(
         lambda: "web is ready: 6 instances in 2 cities" in screen.text(), "the command ends", 60
     )
-    assert screen.text().count("PROGRESS") == 1, "the table is redrawn in place"
+    assert screen.text().count("UP-TO-DATE") == 1, "the table is redrawn in place"
     assert max(len(line) for line in screen.text().splitlines()) <= 100
 
 
