@@ -193,7 +193,7 @@ class _Kubeconfigs:
 
     def write(self, port: int) -> None:
         self.port = port
-        known = with_projects(self.credentials, self.platform.projects.stored())
+        known = with_projects(self.credentials, self.platform.projects.list_stored())
         current = DEFAULT_PROJECT if DEFAULT_PROJECT in known.planes else PLATFORM
         write_kubeconfigs(self.state, known, self.authority.read_bytes(), port, current)
         if self.cells:

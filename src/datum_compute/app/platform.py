@@ -300,7 +300,7 @@ class Platform:
         await ensure_cells(hub, self._layout.members, existence_check(self.store, HUB))
         platform, now = self.bootstrap_client(PLATFORM), timestamp(self.unix_s())
         default_projects = DefaultProjects(self.bootstrap_client, self.projects, now, self._random)
-        older = [p for p in self.projects.stored() if p not in self._layout.projects]
+        older = [p for p in self.projects.list_stored() if p not in self._layout.projects]
         known = {project.metadata.name for project in (await platform.list(PROJECT)).items}
         strays = [plane for plane in older if member_name(plane) not in known]
         await default_projects.create((*self._layout.projects, *strays))
@@ -309,7 +309,7 @@ class Platform:
             for consumer in (await platform.list(CONSUMER)).items
             if can_use_service(consumer) and consumer.spec.service_ref.name == SERVICE
         }
-        stored = self.projects.stored()
+        stored = self.projects.list_stored()
         return {plane: member_name(plane) in entitled for plane in stored}
 
     # --- Planes of other processes, which come and go

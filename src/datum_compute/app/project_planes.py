@@ -82,7 +82,7 @@ class ProjectPlanes:
         # Time since which a plane has only objects that cells must release.
         self._releasing_since_s: dict[PlaneName, float] = {}
 
-    def stored(self) -> list[PlaneName]:
+    def list_stored(self) -> list[PlaneName]:
         found = (PlaneName(name) for name in self._store.planes())
         return [plane for plane in found if plane_role(plane) == "project"]
 

@@ -282,4 +282,4 @@ def test_owned_means_controlled() -> None:
         )
         for name, reference in (("mine", owner), ("other", loose))
     ]
-    assert [obj.metadata.name for obj in asked().owned(objects)] == ["mine"]
+    assert [obj.metadata.name for obj in asked().select_owned(objects)] == ["mine"]

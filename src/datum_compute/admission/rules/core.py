@@ -46,14 +46,14 @@ def check_keys_of_type(new: JsonObject, old: JsonObject | None) -> Iterable[Caus
     data = new.get("data", {})
     for key in _ALL_OF.get(new["type"], ()):
         if key not in data:
-            yield _required(f"data[{key}]")
+            yield Cause.required(f"data[{key}]")
     one_of = _ONE_OF.get(new["type"], ())
     if one_of and not any(key in data for key in one_of):
-        yield from (_required(f"data[{key}]") for key in one_of)
+        yield from (Cause.required(f"data[{key}]") for key in one_of)
     if new["type"] == _ACCOUNT_TOKEN and not new["metadata"].get("annotations", {}).get(
         _ACCOUNT_NAME
     ):
-        yield _required(f"metadata.annotations[{_ACCOUNT_NAME}]")
+        yield Cause.required(f"metadata.annotations[{_ACCOUNT_NAME}]")
 
 
 def check_docker_config(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
@@ -65,10 +65,6 @@ def check_docker_config(new: JsonObject, old: JsonObject | None) -> Iterable[Cau
     except DecodeError:
         why = "Invalid value: <hidden>: must be base64 of a JSON document"
         yield Cause("data[.dockerconfigjson]", "FieldValueInvalid", why)
-
-
-def _required(field: str) -> Cause:
-    return Cause(field, "FieldValueRequired", "Required value")
 
 
 # --- ConfigMaps and Secrets

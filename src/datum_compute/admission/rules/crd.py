@@ -81,7 +81,9 @@ def check_supported_features(new: JsonObject, old: JsonObject | None) -> Iterabl
         why = "conversion by webhook is not supported; keep the versions compatible and use None"
         yield _unsupported("spec.conversion.strategy", strategy, ("None",), why)
     if spec["conversion"].get("webhook") is not None and strategy == "None":
-        yield _forbidden("spec.conversion.webhook", "must not be set when the strategy is None")
+        yield Cause.forbidden(
+            "spec.conversion.webhook", "must not be set when the strategy is None"
+        )
     if spec.get("preserveUnknownFields"):
         why = "must be false; set x-kubernetes-preserve-unknown-fields: true in the schema instead"
         yield _invalid("spec.preserveUnknownFields", True, why)
@@ -211,10 +213,6 @@ def _find_schema(schema: JsonObject, names: list[str]) -> JsonObject | None:
 def _invalid(field: str, value: Any, why: str) -> Cause:
     text = f'"{value[:120]}"' if isinstance(value, str) else str(value)
     return Cause(field, "FieldValueInvalid", f"Invalid value: {text}: {why}")
-
-
-def _forbidden(field: str, why: str) -> Cause:
-    return Cause(field, "FieldValueForbidden", f"Forbidden: {why}")
 
 
 def _unsupported(field: str, value: str, allowed: Iterable[str], why: str = "") -> Cause:

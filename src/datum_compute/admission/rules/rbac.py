@@ -49,7 +49,7 @@ def check_cluster_role_rules(new: JsonObject, old: JsonObject | None) -> Iterabl
             why = "Invalid value: a rule cannot apply to both resources and non-resource URLs"
             yield Cause(f"{path}.nonResourceURLs", "FieldValueInvalid", why)
         elif not rule["verbs"]:
-            yield _required(f"{path}.verbs", "verbs must contain at least one value")
+            yield Cause.required(f"{path}.verbs", "verbs must contain at least one value")
         yield from _check_urls(f"{path}.nonResourceURLs", rule.get("nonResourceURLs", ()))
 
 
@@ -57,7 +57,7 @@ def check_aggregation_rule(new: JsonObject, old: JsonObject | None) -> Iterable[
     aggregation = new.get("aggregationRule")
     if aggregation is not None and not aggregation.get("clusterRoleSelectors"):
         field = "aggregationRule.clusterRoleSelectors"
-        yield _required(field, "at least one clusterRoleSelector is required")
+        yield Cause.required(field, "at least one clusterRoleSelector is required")
 
 
 def default_api_groups(new: JsonObject, old: JsonObject | None) -> JsonObject:
@@ -93,14 +93,14 @@ def _check_role(role: JsonObject, kinds: tuple[str, ...]) -> Iterable[Cause]:
     if role["kind"] not in kinds:
         yield _unsupported("roleRef.kind", role["kind"], kinds)
     if not role["name"]:
-        yield _required("roleRef.name", "")
+        yield Cause.required("roleRef.name")
 
 
 def _check_each_subject(new: JsonObject) -> Iterable[Cause]:
     for index, subject in enumerate(new.get("subjects", ())):
         path, kind, group = f"subjects[{index}]", subject["kind"], subject.get("apiGroup", "")
         if not subject["name"]:
-            yield _required(f"{path}.name", "")
+            yield Cause.required(f"{path}.name")
         if kind not in (_ACCOUNT, _USER, _GROUP):
             yield _unsupported(f"{path}.kind", kind, (_ACCOUNT, _USER, _GROUP))
             continue
@@ -108,7 +108,7 @@ def _check_each_subject(new: JsonObject) -> Iterable[Cause]:
         if group != expected:
             yield _unsupported(f"{path}.apiGroup", group, (expected,))
         if kind == _ACCOUNT and not subject.get("namespace"):
-            yield _required(f"{path}.namespace", "")
+            yield Cause.required(f"{path}.namespace")
 
 
 def _check_resource_rule(path: str, rule: JsonObject) -> Iterable[Cause]:
@@ -119,7 +119,7 @@ def _check_resource_rule(path: str, rule: JsonObject) -> Iterable[Cause]:
         ("resources", "resource rules must supply at least one resource"),
     ):
         if not rule.get(field):
-            yield _required(f"{path}.{field}", what)
+            yield Cause.required(f"{path}.{field}", what)
 
 
 def _check_urls(path: str, urls: Iterable[str]) -> Iterable[Cause]:
@@ -132,10 +132,6 @@ def _check_urls(path: str, urls: Iterable[str]) -> Iterable[Cause]:
         elif not url.startswith("/") and url != "*":
             why = f"{shown}: must begin with '/' or be '*'"
             yield Cause(f"{path}[{index}]", "FieldValueInvalid", why)
-
-
-def _required(field: str, why: str) -> Cause:
-    return Cause(field, "FieldValueRequired", f"Required value: {why}" if why else "Required value")
 
 
 def _unsupported(field: str, value: str, allowed: tuple[str, ...]) -> Cause:

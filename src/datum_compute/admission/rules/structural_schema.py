@@ -148,14 +148,16 @@ def _root_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
         return
     for keyword in (INT_OR_STRING, EMBEDDED, "nullable"):
         if schema.get(keyword):
-            yield _forbidden(f"{path}.{keyword}", "must not be set at the root")
+            yield Cause.forbidden(f"{path}.{keyword}", "must not be set at the root")
     metadata = schema.get("properties", {})
     metadata = metadata.get("metadata", {}) if isinstance(metadata, dict) else {}
     inside = metadata.get("properties", {}) if isinstance(metadata, dict) else {}
     for name in inside if isinstance(inside, dict) else ():
         if name not in ("name", "generateName"):
             where = f"{path}.properties[metadata].properties[{name}]"
-            yield _forbidden(where, "only name and generateName of the metadata can be restricted")
+            yield Cause.forbidden(
+                where, "only name and generateName of the metadata can be restricted"
+            )
 
 
 def _find_problems(schema: JsonObject, path: str, budget: SchemaBudget, found: list[Cause]) -> None:
@@ -208,9 +210,9 @@ def _keyword_problems(schema: JsonObject, path: str) -> list[Cause]:
 
 def _keyword_problem(keyword: str, value: Any, where: str) -> Cause:
     if keyword in _UNSUPPORTED_KEYWORDS:
-        return _forbidden(where, _UNSUPPORTED_KEYWORDS[keyword])
+        return Cause.forbidden(where, _UNSUPPORTED_KEYWORDS[keyword])
     if keyword not in _KEYWORDS:
-        return _forbidden(where, "is not a keyword of a structural schema; remove it")
+        return Cause.forbidden(where, "is not a keyword of a structural schema; remove it")
     return _invalid(where, value, "has a value of the wrong type")
 
 
@@ -218,21 +220,21 @@ def _type_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
     found = schema.get("type")
     if schema.get(INT_OR_STRING):
         if found is not None:
-            yield _forbidden(f"{path}.type", f"must be empty beside {INT_OR_STRING}")
+            yield Cause.forbidden(f"{path}.type", f"must be empty beside {INT_OR_STRING}")
     elif found is None and not schema.get(PRESERVE):
-        yield _required(f"{path}.type", "must not be empty for specified object fields")
+        yield Cause.required(f"{path}.type", "must not be empty for specified object fields")
     elif found is not None and found not in _TYPES:
         yield _unsupported(f"{path}.type", found, _TYPES)
     if "properties" in schema and "additionalProperties" in schema:
-        yield _forbidden(
+        yield Cause.forbidden(
             f"{path}.additionalProperties", "cannot be combined with properties; use one of them"
         )
     if schema.get("additionalProperties") is False:
-        yield _forbidden(
+        yield Cause.forbidden(
             f"{path}.additionalProperties", "must not be false; unknown fields are pruned"
         )
     if found == "array" and "items" not in schema:
-        yield _required(f"{path}.items", "must be specified for arrays")
+        yield Cause.required(f"{path}.items", "must be specified for arrays")
     if found not in (None, "object") and ("properties" in schema or schema.get(PRESERVE)):
         yield _invalid(f"{path}.type", found, "must be object here")
     if schema.get(EMBEDDED) and found != "object":
@@ -240,7 +242,7 @@ def _type_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
     if PRESERVE in schema and schema[PRESERVE] is False:
         yield _invalid(f"{path}.{PRESERVE}", False, "must be true or absent")
     if schema.get("uniqueItems"):
-        yield _forbidden(f"{path}.uniqueItems", f"use {_LIST_TYPE}: set")
+        yield Cause.forbidden(f"{path}.uniqueItems", f"use {_LIST_TYPE}: set")
 
 
 def _list_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
@@ -253,11 +255,11 @@ def _list_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
         yield _unsupported(f"{path}.{_MAP_TYPE}", schema[_MAP_TYPE], ("atomic", "granular"))
     if kind != "map":
         if _LIST_KEYS in schema:
-            yield _forbidden(f"{path}.{_LIST_KEYS}", f"needs {_LIST_TYPE}: map")
+            yield Cause.forbidden(f"{path}.{_LIST_KEYS}", f"needs {_LIST_TYPE}: map")
         return
     keys, items = schema.get(_LIST_KEYS, []), schema.get("items", {})
     if not keys:
-        yield _required(f"{path}.{_LIST_KEYS}", f"{_LIST_TYPE} map needs its keys")
+        yield Cause.required(f"{path}.{_LIST_KEYS}", f"{_LIST_TYPE} map needs its keys")
     fields = items.get("properties", {}) if isinstance(items, dict) else {}
     for index, key in enumerate(keys):
         field = fields.get(key) if isinstance(key, str) and isinstance(fields, dict) else None
@@ -265,14 +267,16 @@ def _list_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
         if not isinstance(field, dict):
             yield _invalid(where, key, "must be a property of the items")
         elif key not in items.get("required", ()) and "default" not in field:
-            yield _required(f"{path}.items.properties[{key}]", "a key is required or has a default")
+            yield Cause.required(
+                f"{path}.items.properties[{key}]", "a key is required or has a default"
+            )
 
 
 def _value_problems(schema: JsonObject, path: str, budget: SchemaBudget) -> Iterator[Cause]:
     if "pattern" in schema:
         yield from _pattern_problems(schema, path, budget)
     if "enum" in schema and not schema["enum"]:
-        yield _required(f"{path}.enum", "must list at least one value")
+        yield Cause.required(f"{path}.enum", "must list at least one value")
     if schema.get("type") == "integer":
         for keyword in ("minimum", "maximum"):
             limit = schema.get(keyword)
@@ -314,9 +318,9 @@ def _find_branch_problems(
     for keyword in _FORBIDDEN_IN_BRANCHES:
         if keyword in schema:
             why = "belongs outside allOf, anyOf, oneOf and not"
-            found.append(_forbidden(f"{path}.{keyword}", why))
+            found.append(Cause.forbidden(f"{path}.{keyword}", why))
     if "type" in schema and not outer.get(INT_OR_STRING):
-        found.append(_forbidden(f"{path}.type", "belongs outside allOf, anyOf, oneOf and not"))
+        found.append(Cause.forbidden(f"{path}.type", "belongs outside allOf, anyOf, oneOf and not"))
     found += _value_problems(schema, path, budget)
     described = outer.get("properties", {})
     for name, inner in schema.get("properties", {}).items():
@@ -325,7 +329,7 @@ def _find_branch_problems(
             _find_branch_problems(inner, described[name], where, budget, found)
         elif not outer.get(PRESERVE):
             why = "is not described outside of allOf, anyOf, oneOf and not; describe it there"
-            found.append(_required(where, why))
+            found.append(Cause.required(where, why))
     if "items" in schema:
         items = outer.get("items", {})
         _find_branch_problems(schema["items"], items, f"{path}.items", budget, found)
@@ -393,14 +397,6 @@ def _has_properties(schema: JsonObject) -> bool:
 
 def _invalid(field: str, value: Any, why: str) -> Cause:
     return Cause(field, "FieldValueInvalid", f"Invalid value: {format_value(value)}: {why}")
-
-
-def _forbidden(field: str, why: str) -> Cause:
-    return Cause(field, "FieldValueForbidden", f"Forbidden: {why}")
-
-
-def _required(field: str, why: str) -> Cause:
-    return Cause(field, "FieldValueRequired", f"Required value: {why}")
 
 
 def _unsupported(field: str, value: Any, allowed: Iterable[str]) -> Cause:

@@ -97,7 +97,7 @@ class EntitlementInputs:
     def project(self) -> str:
         return member_name(self.plane)
 
-    def owned(self, objects: Iterable[Owned]) -> list[Owned]:
+    def select_owned(self, objects: Iterable[Owned]) -> list[Owned]:
         uid = self.entitlement.metadata.uid
         return [obj for obj in objects if controller_uid(obj) == uid]
 
@@ -270,7 +270,7 @@ def _provisioned_resources(inputs: EntitlementInputs) -> list[TypedObjectReferen
             namespace=obj.metadata.namespace,
         )
         for kind, objects in kinds
-        for obj in sorted(inputs.owned(objects), key=ref_of)
+        for obj in sorted(inputs.select_owned(objects), key=ref_of)
     ]
 
 
@@ -291,12 +291,12 @@ def _plan_removal(inputs: EntitlementInputs) -> Plan:
         (ENTITLEMENT, inputs.entitlements),
         (LOCATION_BINDING, inputs.bindings),
     )
-    grants = [grant for grant in inputs.owned(inputs.grants) if not grant.is_terminating]
+    grants = [grant for grant in inputs.select_owned(inputs.grants) if not grant.is_terminating]
     actions: list[Action] = [plan_grant_removal(plane, grant) for grant in grants]
     actions += [
         Delete(plane, kind, ref_of(obj), obj.metadata.uid, "its entitlement is deleted")
         for kind, objects in dependents
-        for obj in inputs.owned(objects)
+        for obj in inputs.select_owned(objects)
         if not obj.is_terminating
     ]
     released = drop_finalizer(plane, ENTITLEMENT, entitlement, labels.ENTITLEMENT_FINALIZER)
