@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import stat
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from datum_compute.api.kinds import CONFIG_MAP, ENTITLEMENT, LOCATION_BINDING, W
 from datum_compute.api.labels import DEPLOY, RESTARTED_AT
 from datum_compute.api.meta.codec import JsonObject, encode, from_json
 from datum_compute.api.meta.objects import ObjectMeta, Ref
-from datum_compute.api.quota import INSTANCES
+from datum_compute.api.quota import INSTANCES, METRICS
 from datum_compute.api.services import ServiceEntitlement
 from datum_compute.cli.environment import CliTimeouts
 from datum_compute.client.client import Client
@@ -216,11 +218,41 @@ def serve_images(request: Request) -> Response | None:
     return Response(200, encode({"outcome": "found"}))
 
 
-def record_requests(world: World) -> list[str]:
-    """Record the method and path of every request before the first write.
+@dataclass
+class RequestRecord:
+    """The requests before the first write, grouped: those of a group were sent concurrently."""
 
-    The project has access to compute, as on a real platform.
-    """
+    groups: list[set[str]] = field(default_factory=list)
+    pending: int = 0
+    is_written: bool = False
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.groups))
+
+    async def before(self, request: Request, _client: Client) -> None:
+        """Record the method and the last part of the path."""
+        is_dry_run = "dryRun" in request.query
+        self.is_written = self.is_written or (request.method != "GET" and not is_dry_run)
+        if self.is_written:
+            return
+        if not self.pending:
+            self.groups.append(set())
+        self.pending += 1
+        suffix = "?dryRun" if is_dry_run else ""
+        text = f"{request.method} {request.path.rpartition('/')[2]}{suffix}"
+        assert not any(text in group for group in self.groups), f"{text} is sent twice"
+        self.groups[-1].add(text)
+        await asyncio.sleep(0.01)  # until all concurrent requests are sent
+
+    async def after(self, _request: Request) -> None:
+        if not self.is_written:
+            self.pending -= 1
+
+
+def record_requests(world: World) -> RequestRecord:
+    """Record the requests of the next command. The project has access to compute and a quota of
+    each resource, as on a real platform."""
     condition_ready = condition("Ready", "True", "EntitlementActive")
     entitlement = from_json(
         {"metadata": {"name": "compute"}, "spec": {"serviceRef": {"name": "compute"}}},
@@ -231,53 +263,78 @@ def record_requests(world: World) -> list[str]:
         await client.create(ENTITLEMENT, entitlement)
         status = {"phase": "Active", "conditions": [condition_ready]}
         await patch_status_of(client, ENTITLEMENT, Ref("", "compute"), status)
+        for metric in METRICS:
+            await bucket(client, metric, metric.default_limit, 0)
 
     offered(world, "SelfService")
     world.do(enable)
     world.gateway = serve_images
-    recorded: list[str] = []
-    is_written = False
-
-    async def record(request: Request, _client: Client) -> None:
-        nonlocal is_written
-        is_dry_run = "dryRun" in request.query
-        is_written = is_written or (request.method != "GET" and not is_dry_run)
-        if not is_written:
-            suffix = "?dryRun" if is_dry_run else ""
-            recorded.append(f"{request.method} {request.path.rpartition('/')[2]}{suffix}")
-
-    world.before = record
-    return recorded
+    record = RequestRecord()
+    world.before, world.after = record.before, record.after
+    return record
 
 
-def test_an_update_sends_six_requests_before_the_write(cli: CliRunner, world: World) -> None:
+READ = {"GET serviceentitlements", "GET web"}
+NEW_WORKLOAD = {"GET allowancebuckets", "GET images", "GET locationbindings"}
+
+
+def test_an_update_of_the_image_sends_six_requests_before_the_write(
+    cli: CliRunner, world: World
+) -> None:
     cli.run(*FIRST)
-    world.do(lambda client: bucket(client, INSTANCES, 10, 1))
     recorded = record_requests(world)
     assert cli.run("deploy", "web", "--image=web:2", "-y") == 0
-    assert recorded == [
-        "GET serviceentitlements",
-        "GET web",
-        "PATCH web?dryRun",
-        "GET instances",
-        "GET images",
-        "GET locationbindings",
+    assert recorded.groups == [
+        READ,
+        {"PATCH web?dryRun"},
+        {"GET instances", "GET images", "GET locationbindings"},
+    ]
+    assert recorded.count == 6
+
+
+def test_an_update_that_adds_instances_reads_the_quota_concurrently(
+    cli: CliRunner, world: World
+) -> None:
+    cli.run(*FIRST)
+    recorded = record_requests(world)
+    assert cli.run("deploy", "web", "--image=web:2", "--min=2", "-y") == 0
+    assert set().union(*recorded.groups[2:]) == {
+        *("GET instances", "GET images", "GET locationbindings"),
+        *("GET allowancebuckets", "GET resourceclaims", "GET instancetypes"),
+    }
+
+
+def test_a_first_deploy_sends_its_requests_in_three_steps(cli: CliRunner, world: World) -> None:
+    """It does not list instances or claims, because there are none."""
+    recorded = record_requests(world)
+    assert cli.run(*FIRST) == 0
+    assert recorded.groups == [
+        READ,
+        {"POST workloads?dryRun"},
+        {*NEW_WORKLOAD, "GET instancetypes"},
     ]
 
 
-def test_a_first_deploy_reads_each_object_once(cli: CliRunner, world: World) -> None:
-    """It does not list instances or claims, because there are none."""
-    world.do(lambda client: bucket(client, INSTANCES, 10, 1))
+def test_a_first_deploy_with_limits_sends_six_requests_before_the_write(
+    cli: CliRunner, world: World, tmp_path: Path
+) -> None:
+    manifest = document()
+    container_of(manifest)["resources"] = {"limits": {"cpu": "500m", "memory": "512Mi"}}
+    (tmp_path / "web.yaml").write_text(yaml.safe_dump(manifest))
     recorded = record_requests(world)
-    assert cli.run(*FIRST) == 0
-    assert recorded == [
-        "GET serviceentitlements",
-        "GET web",
-        "POST workloads?dryRun",
-        "GET allowancebuckets",
-        "GET instancetypes",
-        "GET images",
-        "GET locationbindings",
+    assert cli.run("deploy", "-f", "web.yaml", "-y") == 0
+    assert recorded.groups == [READ, {"POST workloads?dryRun"}, NEW_WORKLOAD]
+    assert recorded.count == 6
+
+
+def test_a_preview_sends_the_same_requests_without_the_access(cli: CliRunner, world: World) -> None:
+    cli.run(*FIRST)
+    recorded = record_requests(world)
+    assert cli.run("deploy", "web", "--image=web:2", "--dry-run") == 0
+    assert recorded.groups == [
+        {"GET web"},
+        {"PATCH web?dryRun"},
+        {"GET instances", "GET images", "GET locationbindings"},
     ]
 
 

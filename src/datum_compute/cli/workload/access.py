@@ -149,13 +149,17 @@ def next_step(access: Access, command: BuildCommand) -> str:
 # --- requests
 
 
-async def ensure_access(session: Session) -> None:
-    """Return if the project may use compute; otherwise raise an error with exit code 9 to 13."""
+async def ensure_access(session: Session) -> bool:
+    """Return if the project may use compute; otherwise raise an error with exit code 9 to 13.
+
+    Return False if it may only since now: this call enabled it, or waited until it was active.
+    """
     entitlements = await _list_entitlements(session)
     if _is_active(_find_entitlement(entitlements, SERVICE_OBJECT)):
-        return  # the common case, without a request for the catalog
+        return True  # the common case, without a request for the catalog
     access = await _read_access(session, entitlements)
     environment = session.environment
+    first_state = access.state
     if access.state is AccessState.NOT_REQUESTED:
         access = await _enable_or_prompt(session, access)
     elif access.state is AccessState.PROCESSING and _is_recent(access, environment.now()):
@@ -163,6 +167,7 @@ async def ensure_access(session: Session) -> None:
     error = access_error(access, session.command, session.target_name, environment.now())
     if error is not None:
         raise error
+    return access.state is first_state
 
 
 async def read_access(session: Session) -> Access:

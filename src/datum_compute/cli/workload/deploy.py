@@ -1,12 +1,30 @@
 """Deploy one or several workloads: plan, preview, confirm, apply, wait.
 
-All plans are made and shown before the first write, and each workload is read once. With
-``-o json`` the steps are events: ``plan``, ``applied``, then those of the wait
-(``rollout_wait.py``).
+All plans are made and shown before the first write. With ``-o json`` the steps are events:
+``plan``, ``applied``, then those of the wait (``rollout_wait.py``).
+
+Before the first write, each object is read once, and the reads of a step are concurrent. An update
+of the image needs six requests in three steps:
+
+| step | requests |
+|---|---|
+| read | access of the project (not in a preview); the workload |
+| plan | dry run of the write |
+| preview | instances; image; locations |
+
+The preview reads the following as well, if the plan needs it:
+
+- quota, and the claims of the instances: for new instances, and instances of another size;
+- instance types: with the quota, if the template has no limits or requests;
+- each ConfigMap, Secret and network that the template names.
+
+So the first deploy of a workload without references needs six requests, or seven if its size comes
+from an instance type: it has no instances or claims to read.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
@@ -54,13 +72,11 @@ class _WrittenWorkload:
 async def deploy_workloads(session: Session, request: DeployRequest) -> None:
     options = request.options
     targets = resolve_targets(session, request)
-    if options.writes:
-        await ensure_access(session)
+    workloads = await _read_workloads(session, targets, check_access=options.writes)
     steps: list[_DeployStep] = []
     written: list[_WrittenWorkload] = []
-    for target in targets:
+    for target, observed in zip(targets, workloads, strict=True):
         key = parse_deploy_key(options.deploy_key, target.request)
-        observed = await read_observed(session, target.name)
         earlier = _find_earlier(session, observed, key)
         if earlier is not None:
             written.append(earlier)
@@ -94,6 +110,32 @@ def resolve_targets(session: Session, request: DeployRequest) -> list[DeployTarg
     example = session.command("deploy", flags.name, "--image=IMAGE", "--city=DFW")
     edit = flags_edit(flags, session.namespace, example, request.first_cities)
     return [DeployTarget(flags.name, edit, {"flags": asdict(flags)})]
+
+
+async def _read_workloads(
+    session: Session, targets: Sequence[DeployTarget], *, check_access: bool
+) -> list[JsonObject | None]:
+    """Read the workloads, and at the same time the access of the project.
+
+    An error of the access precedes one of a workload. If access was just enabled, the workloads are
+    read again: before, the project may have refused the read.
+    """
+
+    async def read() -> list[JsonObject | None]:
+        return await asyncio.gather(*(read_observed(session, target.name) for target in targets))
+
+    if not check_access:
+        return await read()
+    was_active, workloads = await asyncio.gather(
+        ensure_access(session), read(), return_exceptions=True
+    )
+    if isinstance(was_active, BaseException):
+        raise was_active
+    if not was_active:
+        return await read()
+    if isinstance(workloads, BaseException):
+        raise workloads
+    return workloads
 
 
 def _manifest_target(session: Session, path: str, manifest: JsonObject) -> DeployTarget:

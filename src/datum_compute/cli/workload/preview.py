@@ -7,7 +7,8 @@ the plan changes is checked, so that a deploy reads few objects before it writes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +47,13 @@ from datum_compute.cli.render.output import one_line
 from datum_compute.cli.workload.image_check import check_images
 from datum_compute.cli.workload.plan import WorkloadPlan
 from datum_compute.cli.workload.rollout import place_of
-from datum_compute.planning.quota.claims import InstanceSize, is_granted, requests_of, size_of
+from datum_compute.planning.quota.claims import (
+    InstanceSize,
+    explicit_size,
+    is_granted,
+    requests_of,
+    size_of,
+)
 from datum_compute.planning.rollout.slots import slots_of, unavailable_max
 from datum_compute.planning.workload.deployments import desired_deployments
 from datum_compute.planning.workload.templates import template_hash
@@ -85,22 +92,42 @@ async def preview_plan(session: Session, plan: WorkloadPlan) -> Preview:
         return Preview()
     after = from_json(plan.outcome, Workload)
     before = from_json(plan.observed, Workload) if plan.observed is not None else None
-    instances = await _list_instances(session, before)
-    changes = plan_instance_changes(before, after, instances)
-    quota, shortages = await _preview_quota(session, before, after, instances, changes)
-    references_found, references_missing = await _check_references(session, after)
-    images, refused = await check_images(session, before, after)
+    scale, (references_found, references_missing), (images, refused), closed = await asyncio.gather(
+        _preview_scale(session, before, after),
+        _check_references(session, after),
+        check_images(session, before, after),
+        _closed_cities(session),
+    )
     return Preview(
-        changes,
-        quota=tuple(quota),
+        scale.changes,
+        quota=tuple(scale.quota),
         references=tuple(references_found),
         images=tuple(images),
         warnings=(
             *_pause_warnings(session, after),
-            *await _city_warnings(session, after, {place_of(i).city for i in instances}),
+            *_city_warnings(after, closed, scale.cities_in_use),
         ),
-        problems=(*shortages, *references_missing, *refused),
+        problems=(*scale.shortages, *references_missing, *refused),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _ScalePreview:
+    """The effect of a plan on instances, and the quota that they use."""
+
+    changes: InstanceChanges
+    cities_in_use: set[str]
+    quota: list[str]
+    shortages: list[UsageError]
+
+
+async def _preview_scale(
+    session: Session, before: Workload | None, after: Workload
+) -> _ScalePreview:
+    instances = await _list_instances(session, before)
+    changes = plan_instance_changes(before, after, instances)
+    quota, shortages = await _preview_quota(session, before, after, instances, changes)
+    return _ScalePreview(changes, {place_of(i).city for i in instances}, quota, shortages)
 
 
 async def _list_instances(session: Session, before: Workload | None) -> Sequence[Instance]:
@@ -120,12 +147,13 @@ def _pause_warnings(session: Session, after: Workload) -> list[str]:
 # --- cities: warn of those that are drained or not ready
 
 
-async def _city_warnings(session: Session, after: Workload, cities_in_use: set[str]) -> list[str]:
+def _city_warnings(
+    after: Workload, closed: Mapping[str, Condition], cities_in_use: set[str]
+) -> list[str]:
     """Return one warning for each city that cannot start the workload now.
 
     A drained city keeps its instances and updates them, so it is a problem for new instances only.
     """
-    closed = await _closed_cities(session)
     cities = [normalize_city(city) for p in after.spec.placements for city in p.city_codes]
     warnings = []
     for city in dict.fromkeys(cities):
@@ -221,11 +249,11 @@ async def _preview_quota(
     if before is not None and not changes.created and _size_fields(before) == _size_fields(after):
         return [], []
     try:
-        buckets = (await session.client.list(BUCKET, QUOTA_NAMESPACE)).items
-        if not buckets:
-            return [], []
-        claims = await _list_claims(session, instances)
-        size = await _read_size(session, after)
+        listed, claims, size = await asyncio.gather(
+            session.client.list(BUCKET, QUOTA_NAMESPACE),
+            _list_claims(session, instances),
+            _read_size(session, after),
+        )
     except (Forbidden, NotFound):
         return ["not checked: no right to read it"], []
     replicas = sum(len(p.city_codes) * p.scale_settings.min_replicas for p in after.spec.placements)
@@ -234,7 +262,7 @@ async def _preview_quota(
         needed[WORKLOADS.resource_type] = 1
     held = _held_amounts(claims, instances)
     lines, shortages = [], []
-    for bucket in sorted(buckets, key=bucket_order):
+    for bucket in sorted(listed.items, key=bucket_order):
         kind = bucket.spec.resource_type
         if kind not in needed:
             continue
@@ -261,9 +289,13 @@ async def _list_claims(session: Session, instances: Sequence[Instance]) -> list[
 
 
 async def _read_size(session: Session, after: Workload) -> InstanceSize | None:
+    runtime = after.spec.template.spec.runtime
+    size = explicit_size(runtime)
+    if size is not None:
+        return size
     types = (await session.client.list(INSTANCE_TYPE)).items
     by_name = {instance_type.metadata.name: instance_type for instance_type in types}
-    return size_of(after.spec.template.spec.runtime, by_name.get)
+    return size_of(runtime, by_name.get)
 
 
 def _held_amounts(claims: Iterable[ResourceClaim], instances: Sequence[Instance]) -> dict[str, int]:

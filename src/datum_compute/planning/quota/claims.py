@@ -101,15 +101,20 @@ class InstanceSize(msgspec.Struct, frozen=True):
 InstanceTypeLookup = Callable[[str], InstanceType | None]
 
 
-def size_of(runtime: Runtime, find_type: InstanceTypeLookup) -> InstanceSize | None:
-    """Return the size of an instance, or None if it is unknown; see the module docstring."""
+def explicit_size(runtime: Runtime) -> InstanceSize | None:
+    """Return the size that limits or requests set; None if the instance type decides."""
     limits = [_size_if_complete(c.resources.limits) for c in runtime.sandbox.containers]
     complete = [size for size in limits if size is not None]
     if len(complete) == len(limits):
         return InstanceSize(sum(s.millicores for s in complete), sum(s.mebibytes for s in complete))
-    requested = _size_if_complete(runtime.resources.requests)
-    if requested is not None:
-        return requested
+    return _size_if_complete(runtime.resources.requests)
+
+
+def size_of(runtime: Runtime, find_type: InstanceTypeLookup) -> InstanceSize | None:
+    """Return the size of an instance, or None if it is unknown; see the module docstring."""
+    size = explicit_size(runtime)
+    if size is not None:
+        return size
     name = size_name(runtime.resources.instance_type)
     found = find_type(name)
     if found is not None:
