@@ -51,3 +51,24 @@ def test_every_error_class_is_in_the_table() -> None:
     for error in ERRORS:
         assert f"{error.__name__} " in (errors.__doc__ or "")
         assert error.reason == error.__name__
+
+
+@pytest.mark.parametrize(
+    ("cause", "message"),
+    [
+        (Cause.invalid("f", "must be short"), "Invalid value: must be short"),
+        (Cause.invalid("f", "must be short", "x" * 200), f'"{"x" * 117}...": must be short'),
+        (Cause.invalid("f", "must be a schema", None), "Invalid value: null: must be a schema"),
+        (Cause.invalid("f", "must be false", True), "Invalid value: true: must be false"),
+        (Cause.too_many("f", "at most 2", 3), "Too many: 3: at most 2"),
+        (Cause.duplicate("f", "web"), 'Duplicate value: "web"'),
+        (Cause.duplicate("f", 5, "also at g"), "Duplicate value: 5: also at g"),
+        (
+            Cause.unsupported("f", "x", ("a", "b")),
+            'Unsupported value: "x": supported values: "a", "b"',
+        ),
+        (Cause.unsupported("f", 1, why="use 2"), "Unsupported value: 1: use 2"),
+    ],
+)
+def test_a_cause_has_the_message_of_kube_apiserver(cause: Cause, message: str) -> None:
+    assert cause.message.endswith(message)

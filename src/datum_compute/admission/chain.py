@@ -119,7 +119,7 @@ def unsupported_fields(kind: KindInfo[Any], unknown: Iterable[str]) -> dict[str,
     """Return the errors of those unknown fields that are refused, by path."""
     patterns = _UNSUPPORTED.get(kind.resource, {})
     return {
-        path: Cause(path, "FieldValueForbidden", f"Forbidden: {why}")
+        path: Cause.forbidden(path, why)
         for path in unknown
         for pattern, why in patterns.items()
         if re.fullmatch(pattern, path)

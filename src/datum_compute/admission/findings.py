@@ -98,7 +98,7 @@ def phase_order_rule(
                 why = f"the phase advances one step at a time: {following[0]} follows {before}"
             else:
                 why = f"the phase cannot change any more: {before} is the last one"
-            yield Cause(field, "FieldValueInvalid", f'Invalid value: "{now}": {why}')
+            yield Cause.invalid(field, why, now)
 
     return rule
 
@@ -112,6 +112,6 @@ def name_length_rule(
         name = new["metadata"].get("name", "")
         if old is None and len(name) > length:
             why = f"must be no more than {length} characters, because {because}"
-            yield Cause("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {why}')
+            yield Cause.invalid("metadata.name", why, name)
 
     return rule

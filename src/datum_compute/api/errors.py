@@ -29,10 +29,61 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+SHOWN_LENGTH_MAX = 120  # of a value in a message
+_NO_VALUE: Any = object()
 
-def shorten(text: str, length_max: int = 120) -> str:
+
+def shorten(text: str, length_max: int = SHOWN_LENGTH_MAX) -> str:
     """Return text of a caller as an error message may repeat it."""
     return text if len(text) <= length_max else text[: length_max - 3] + "..."
+
+
+def format_value(value: Any) -> str:
+    """Return a value for an error message: shortened, and quoted if it is a string."""
+    return f'"{shorten(value)}"' if isinstance(value, str) else shorten(_literal(value))
+
+
+def _literal(value: Any) -> str:
+    """Return a value as JSON writes it. Large values are cut."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case dict() | list():
+            return repr(copy_beginning(value, SHOWN_LENGTH_MAX))
+        case _:
+            return repr(value)
+
+
+def copy_beginning(value: Any, length: int) -> Any:
+    """Return a copy of the first parts of a value: all of it, or more than ``length`` characters of
+    its JSON. The work does not depend on the size of the value."""
+    return _copy_parts(value, [length + 1])
+
+
+def _copy_parts(value: Any, room: list[int]) -> Any:
+    if isinstance(value, str):
+        text = value[: max(room[0], 0) + 1]
+        room[0] -= len(text) + 2  # with the quotes, so that empty texts count too
+        return text
+    room[0] -= 1  # an opening bracket or a digit
+    copied: Any = value
+    if isinstance(value, dict):
+        copied = {}
+        for name, item in value.items():
+            if room[0] < 0:
+                break
+            shown_name = _copy_parts(name, room)  # a name comes before its value
+            copied[shown_name] = _copy_parts(item, room)
+    elif isinstance(value, list):
+        copied = []
+        for item in value:
+            if room[0] < 0:
+                break
+            copied.append(_copy_parts(item, room))
+    room[0] -= 1  # a closing bracket or a comma
+    return copied
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +99,9 @@ class Cause:
     message: str
 
     @classmethod
-    def invalid(cls, field: str, why: str, value: object = None) -> Cause:
-        """``value`` is repeated in the message: a string in double quotes, shortened."""
-        shown = f'"{shorten(value)}": ' if isinstance(value, str) else ""
-        shown = shown or ("" if value is None else f"{value}: ")
+    def invalid(cls, field: str, why: str, value: Any = _NO_VALUE) -> Cause:
+        """The message repeats ``value``, if given."""
+        shown = "" if value is _NO_VALUE else f"{format_value(value)}: "
         return cls(field, "FieldValueInvalid", f"Invalid value: {shown}{why}")
 
     @classmethod
@@ -66,30 +116,33 @@ class Cause:
 
     @classmethod
     def unsupported(
-        cls, field: str, value: object, supported: Iterable[str] = (), why: str = ""
+        cls, field: str, value: Any, supported: Iterable[str] = (), why: str = ""
     ) -> Cause:
-        """Pass either the supported values or ``why``."""
-        shown = f'"{shorten(value)}"' if isinstance(value, str) else str(value)
+        """Pass the supported values, or ``why``, or both."""
         listed = ", ".join(f'"{name}"' for name in supported)
-        reason = why or f"supported values: {listed}"
-        return cls(field, "FieldValueNotSupported", f"Unsupported value: {shown}: {reason}")
+        parts = [format_value(value), f"supported values: {listed}" if listed else "", why]
+        message = f"Unsupported value: {': '.join(filter(None, parts))}"
+        return cls(field, "FieldValueNotSupported", message)
 
     @classmethod
-    def too_many(cls, field: str, count: int, why: str) -> Cause:
-        return cls(field, "FieldValueTooMany", f"Too many: {count}: {why}")
+    def too_many(cls, field: str, why: str, count: int | None = None) -> Cause:
+        shown = "" if count is None else f"{count}: "
+        return cls(field, "FieldValueTooMany", f"Too many: {shown}{why}")
 
     @classmethod
     def too_long(cls, field: str, why: str) -> Cause:
         return cls(field, "FieldValueTooLong", f"Too long: {why}")
 
     @classmethod
-    def duplicate(cls, field: str, value: str) -> Cause:
-        return cls(field, "FieldValueDuplicate", f'Duplicate value: "{shorten(value)}"')
+    def duplicate(cls, field: str, value: Any, why: str = "") -> Cause:
+        suffix = f": {why}" if why else ""
+        message = f"Duplicate value: {format_value(value)}{suffix}"
+        return cls(field, "FieldValueDuplicate", message)
 
     @classmethod
-    def not_found(cls, field: str, value: str, why: str = "") -> Cause:
+    def not_found(cls, field: str, value: Any, why: str = "") -> Cause:
         suffix = f": {why}" if why else ""
-        return cls(field, "FieldValueNotFound", f'Not found: "{shorten(value)}"{suffix}')
+        return cls(field, "FieldValueNotFound", f"Not found: {format_value(value)}{suffix}")
 
 
 class ApiError(Exception):

@@ -55,7 +55,7 @@ def test_a_duplicate_city_is_refused_with_both_fields() -> None:
     _, (cause,) = admit(WORKLOAD, a_workload("dfw", "ord", "DFW"), None)
     assert cause.field == "spec.placements[0].cityCodes[2]"
     assert cause.reason == "FieldValueDuplicate"
-    assert cause.message == 'Duplicate value: "DFW" is already at spec.placements[0].cityCodes[0]'
+    assert cause.message == 'Duplicate value: "DFW": also at spec.placements[0].cityCodes[0]'
 
 
 def test_two_placements_can_share_a_city() -> None:

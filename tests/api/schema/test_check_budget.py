@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from datum_compute.api.errors import Invalid, RequestEntityTooLarge
+from datum_compute.api.errors import Invalid, RequestEntityTooLarge, format_value
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.schema.fast_path import compile_fast_check
 from datum_compute.api.schema.report import (
@@ -15,7 +15,6 @@ from datum_compute.api.schema.report import (
     STEPS_MAX,
     Check,
     ValidationReport,
-    format_value,
 )
 from datum_compute.api.schema.validate import compile_check, structure_of
 

@@ -75,11 +75,11 @@ def keep_protected_finalizers(kind: KindInfo[Any], sent: JsonObject, old: JsonOb
 
 def finalizer_causes(kind: KindInfo[Any], removed: list[str]) -> list[Cause]:
     why = (
-        f"Forbidden: {', '.join(removed)} stays until the cleanup has finished; delete the "
+        f"{', '.join(removed)} stays until the cleanup has finished; delete the "
         f"{kind.kind} and wait. If the finalizer remains, ask an operator (removing a finalizer "
         f'by hand requires the verb "{RELEASE}" on {kind.resource})'
     )
-    return [Cause(_FIELD, "FieldValueForbidden", why)] if removed else []
+    return [Cause.forbidden(_FIELD, why)] if removed else []
 
 
 def _protected_finalizers(kind: KindInfo[Any], obj: JsonObject) -> list[str]:
@@ -114,7 +114,7 @@ def check_controller_access(write: Write, answers: Answers) -> Iterable[Cause]:
             f"{plural} are written by controllers and cannot be changed by hand; "
             f"change the Workload instead"
         )
-        yield Cause("spec", "FieldValueForbidden", f"Forbidden: {why}")
+        yield Cause.forbidden("spec", why)
 
 
 def _control_access(write: Write) -> AccessQuery:

@@ -38,8 +38,8 @@ def merge_string_data(new: JsonObject, old: JsonObject | None) -> JsonObject:
 
 def check_type_unchanged(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     if old is not None and new["type"] != old.get("type", new["type"]):
-        why = f'Invalid value: "{new["type"]}": field is immutable; create another Secret'
-        yield Cause("type", "FieldValueInvalid", why)
+        why = "field is immutable; create another Secret"
+        yield Cause.invalid("type", why, new["type"])
 
 
 def check_keys_of_type(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
@@ -63,8 +63,8 @@ def check_docker_config(new: JsonObject, old: JsonObject | None) -> Iterable[Cau
     try:
         decode(base64.b64decode(text))
     except DecodeError:
-        why = "Invalid value: <hidden>: must be base64 of a JSON document"
-        yield Cause("data[.dockerconfigjson]", "FieldValueInvalid", why)
+        why = "<hidden>: must be base64 of a JSON document"
+        yield Cause.invalid("data[.dockerconfigjson]", why)
 
 
 # --- ConfigMaps and Secrets
@@ -81,21 +81,21 @@ def check_key_names(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
         for key in new.get(field, {}):
             if not _KEY.fullmatch(key) or key in (".", "..") or key.startswith("../"):
                 why = "a key must be letters, digits, '-', '_' or '.', at most 253 of them"
-                yield Cause(f"{field}[{key[:253]}]", "FieldValueInvalid", f"Invalid value: {why}")
+                yield Cause.invalid(f"{field}[{key[:253]}]", why)
 
 
 def check_keys_unique(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     for key in new.get("data", {}):
         if key in new.get("binaryData", {}):
-            why = "Invalid value: the key is in data already; remove one of them"
-            yield Cause(f"binaryData[{key}]", "FieldValueInvalid", why)
+            why = "the key is in data already; remove one of them"
+            yield Cause.invalid(f"binaryData[{key}]", why)
 
 
 def check_data_size(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     size = sum(len(value.encode()) for field in _FIELDS for value in new.get(field, {}).values())
     if size > BYTES_MAX:
-        why = f"Too long: may not be more than {BYTES_MAX} bytes in total, got {size}"
-        yield Cause("data", "FieldValueTooLong", why)
+        why = f"may not be more than {BYTES_MAX} bytes in total, got {size}"
+        yield Cause.too_long("data", why)
 
 
 def check_frozen_data(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
@@ -104,8 +104,8 @@ def check_frozen_data(new: JsonObject, old: JsonObject | None) -> Iterable[Cause
         return
     for field in ("immutable", *_FIELDS):
         if new.get(field) != old.get(field):
-            why = "Forbidden: field is immutable when `immutable` is set; create another object"
-            yield Cause(field, "FieldValueForbidden", why)
+            why = "field is immutable when `immutable` is set; create another object"
+            yield Cause.forbidden(field, why)
 
 
 # --- Events of both API groups
@@ -162,31 +162,29 @@ class EventRules:
         if new.get("eventTime"):
             allowed = (*allowed, "kube-system")
         if (regarding and regarding != namespace) or (not regarding and namespace not in allowed):
-            why = f'Invalid value: "{regarding}": does not match the namespace of the event'
-            yield Cause(f"{self.names.regarding}.namespace", "FieldValueInvalid", why)
+            why = "does not match the namespace of the event"
+            yield Cause.invalid(f"{self.names.regarding}.namespace", why, regarding)
 
     def check_reporter(self, new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
         names = self.names
         if not new.get("eventTime"):
             if names.is_new_group and old is None:
-                yield Cause("eventTime", "FieldValueRequired", "Required value")
+                yield Cause.required("eventTime")
             return
         controller = new.get(names.controller, "")
         if controller and (problem := qualified_name_problem(controller)):
-            yield Cause(names.controller, "FieldValueInvalid", f"Invalid value: {problem}")
+            yield Cause.invalid(names.controller, problem)
         for field in (names.controller, "reportingInstance", "action", "reason"):
             if not new.get(field):
-                yield Cause(field, "FieldValueRequired", "Required value")
+                yield Cause.required(field)
         for field in ("reportingInstance", "action", "reason"):
             yield from _too_long(field, new.get(field, ""), _FIELD_CHARS_MAX)
         yield from _too_long(names.note, new.get(names.note, ""), _NOTE_CHARS_MAX)
         if names.is_new_group and new.get("type") not in _TYPES:
-            listed = ", ".join(f'"{t}"' for t in _TYPES)
-            why = f"Unsupported value: supported values: {listed}"
-            yield Cause("type", "FieldValueNotSupported", why)
+            yield Cause.unsupported("type", new.get("type", ""), _TYPES)
 
 
 def _too_long(field: str, text: str, length_max: int) -> Iterable[Cause]:
     if len(text) > length_max:
-        why = f"Invalid value: can have at most {length_max} characters"
-        yield Cause(field, "FieldValueInvalid", why)
+        why = f"can have at most {length_max} characters"
+        yield Cause.invalid(field, why)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from datum_compute.admission.rules.structural_schema import SchemaBudget, schema_problems
 from datum_compute.api.errors import Cause
@@ -42,25 +41,25 @@ def check_definition_names(new: JsonObject, old: JsonObject | None) -> Iterable[
     group, names = spec["group"], spec["names"]
     expected = f"{names['plural']}.{group}"
     if new["metadata"].get("name") != expected:
-        yield _invalid("metadata.name", new["metadata"].get("name"), f'must be "{expected}"')
+        yield Cause.invalid("metadata.name", f'must be "{expected}"', new["metadata"].get("name"))
     if problem := dns_subdomain_problem(group):
-        yield _invalid("spec.group", group, problem)
+        yield Cause.invalid("spec.group", problem, group)
     elif "." not in group:
-        yield _invalid("spec.group", group, "should be a domain with at least one dot")
+        yield Cause.invalid("spec.group", "should be a domain with at least one dot", group)
     for field in ("plural", "singular", "kind", "listKind"):
         text = names[field]
         if not _LABEL.fullmatch(text.lower() if field in ("kind", "listKind") else text):
-            yield _invalid(f"spec.names.{field}", text, _LABEL_RULE)
+            yield Cause.invalid(f"spec.names.{field}", _LABEL_RULE, text)
     if names["kind"] == names["listKind"]:
-        yield _invalid("spec.names.listKind", names["listKind"], "must differ from the kind")
+        yield Cause.invalid("spec.names.listKind", "must differ from the kind", names["listKind"])
     for field in ("shortNames", "categories"):
         if len(names.get(field, ())) > NAMES_MAX:
-            why = f"Too many: {len(names[field])}: must have at most {NAMES_MAX} items"
-            yield Cause(f"spec.names.{field}", "FieldValueTooMany", why)
+            why = f"must have at most {NAMES_MAX} items"
+            yield Cause.too_many(f"spec.names.{field}", why, len(names[field]))
             continue
         for index, text in enumerate(names.get(field, ())):
             if not _LABEL.fullmatch(text):
-                yield _invalid(f"spec.names.{field}[{index}]", text, _LABEL_RULE)
+                yield Cause.invalid(f"spec.names.{field}[{index}]", _LABEL_RULE, text)
 
 
 _LABEL_RULE = "must be letters, digits and inner dashes, beginning with a letter, at most 63"
@@ -71,7 +70,7 @@ def check_group_approved(new: JsonObject, old: JsonObject | None) -> Iterable[Ca
     approved = new["metadata"].get("annotations", {}).get(_APPROVAL)
     if group.endswith(_PROTECTED) and not approved:
         why = f"protected groups must have the annotation {_APPROVAL}; use a group of your own"
-        yield Cause("metadata.annotations", "FieldValueRequired", f"Required value: {why}")
+        yield Cause.required("metadata.annotations", why)
 
 
 def check_supported_features(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
@@ -79,34 +78,34 @@ def check_supported_features(new: JsonObject, old: JsonObject | None) -> Iterabl
     strategy = spec["conversion"]["strategy"]
     if strategy != "None":
         why = "conversion by webhook is not supported; keep the versions compatible and use None"
-        yield _unsupported("spec.conversion.strategy", strategy, ("None",), why)
+        yield Cause.unsupported("spec.conversion.strategy", strategy, ("None",), why)
     if spec["conversion"].get("webhook") is not None and strategy == "None":
         yield Cause.forbidden(
             "spec.conversion.webhook", "must not be set when the strategy is None"
         )
     if spec.get("preserveUnknownFields"):
         why = "must be false; set x-kubernetes-preserve-unknown-fields: true in the schema instead"
-        yield _invalid("spec.preserveUnknownFields", True, why)
+        yield Cause.invalid("spec.preserveUnknownFields", why, True)
 
 
 def check_versions(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     versions = new["spec"]["versions"]
     if len(versions) > VERSIONS_MAX:
         why = f"must have at most {VERSIONS_MAX} items; remove versions that are no longer served"
-        yield Cause("spec.versions", "FieldValueTooMany", f"Too many: {len(versions)}: {why}")
+        yield Cause.too_many("spec.versions", why, len(versions))
         return
     seen: set[str] = set()
     budget = SchemaBudget()
     for index, version in enumerate(versions):
         path, name = f"spec.versions[{index}]", version["name"]
         if not _LABEL.fullmatch(name):
-            yield _invalid(f"{path}.name", name, _LABEL_RULE)
+            yield Cause.invalid(f"{path}.name", _LABEL_RULE, name)
         if name in seen:
-            yield Cause(f"{path}.name", "FieldValueDuplicate", f'Duplicate value: "{name}"')
+            yield Cause.duplicate(f"{path}.name", name)
         seen.add(name)
         yield from _version_problems(version, path, budget)
     if sum(1 for version in versions if version["storage"]) != 1:
-        yield _invalid("spec.versions", len(versions), "must have exactly one storage version")
+        yield Cause.invalid("spec.versions", "must have exactly one storage version", len(versions))
 
 
 def check_stored_versions_kept(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
@@ -116,20 +115,20 @@ def check_stored_versions_kept(new: JsonObject, old: JsonObject | None) -> Itera
     before, now = old["spec"], new["spec"]
     for path, field in (("spec.scope", "scope"), ("spec.group", "group")):
         if before[field] != now[field]:
-            yield _invalid(path, now[field], f'field is immutable (it is "{before[field]}")')
+            yield Cause.invalid(path, f'field is immutable (it is "{before[field]}")', now[field])
     names = {version["name"] for version in now["versions"]}
     for index, stored in enumerate(old.get("status", {}).get("storedVersions", ())):
         if stored not in names:
             field = f"status.storedVersions[{index}]"
             why = "objects may be stored in this version; it must stay in spec.versions"
-            yield _invalid(field, stored, why)
+            yield Cause.invalid(field, why, stored)
 
 
 def _version_problems(version: JsonObject, path: str, budget: SchemaBudget) -> Iterator[Cause]:
     schema = version.get("schema", {}).get("openAPIV3Schema")
     where = f"{path}.schema.openAPIV3Schema"
     if not schema:
-        yield Cause(where, "FieldValueRequired", "Required value: schemas are required")
+        yield Cause.required(where, "schemas are required")
         return
     yield from schema_problems(schema, where, budget)
     yield from _column_problems(version.get("additionalPrinterColumns", ()), path)
@@ -141,19 +140,19 @@ def _version_problems(version: JsonObject, path: str, budget: SchemaBudget) -> I
 
 def _column_problems(columns: Sequence[JsonObject], path: str) -> Iterator[Cause]:
     if len(columns) > COLUMNS_MAX:
-        why = f"Too many: {len(columns)}: must have at most {COLUMNS_MAX} items"
-        yield Cause(f"{path}.additionalPrinterColumns", "FieldValueTooMany", why)
+        why = f"must have at most {COLUMNS_MAX} items"
+        yield Cause.too_many(f"{path}.additionalPrinterColumns", why, len(columns))
         return
     for index, column in enumerate(columns):
         where = f"{path}.additionalPrinterColumns[{index}]"
         if not column["name"]:
-            yield Cause(f"{where}.name", "FieldValueRequired", "Required value")
+            yield Cause.required(f"{where}.name")
         if column["type"] not in _COLUMN_TYPES:
-            yield _unsupported(f"{where}.type", column["type"], _COLUMN_TYPES)
+            yield Cause.unsupported(f"{where}.type", column["type"], _COLUMN_TYPES)
         try:
             check_path(column["jsonPath"])
         except ValueError as error:
-            yield _invalid(f"{where}.jsonPath", column["jsonPath"], str(error))
+            yield Cause.invalid(f"{where}.jsonPath", str(error), column["jsonPath"])
 
 
 def _scale_problems(scale: JsonObject, path: str) -> Iterator[Cause]:
@@ -169,7 +168,7 @@ def _scale_problems(scale: JsonObject, path: str) -> Iterator[Cause]:
         if names is None or len(names) < 2 or names[0] not in roots:
             under = " or ".join(f".{root}" for root in roots)
             why = f"should be a path of fields under {under}, {_FIELD_PATH_LIMITS}"
-            yield _invalid(f"{path}.{field}", value, why)
+            yield Cause.invalid(f"{path}.{field}", why, value)
 
 
 def _selectable_problems(
@@ -177,7 +176,7 @@ def _selectable_problems(
 ) -> Iterator[Cause]:
     if len(fields) > _SELECTABLE_MAX:
         why = f"must have at most {_SELECTABLE_MAX} items"
-        yield _invalid(f"{path}.selectableFields", len(fields), why)
+        yield Cause.invalid(f"{path}.selectableFields", why, len(fields))
         return
     for index, field in enumerate(fields):
         where, value = f"{path}.selectableFields[{index}].jsonPath", field["jsonPath"]
@@ -185,9 +184,9 @@ def _selectable_problems(
         found = _find_schema(schema, names) if names else None
         if found is None or names is None or names[0] == "metadata":
             why = f"must be the path of a field that the schema describes, {_FIELD_PATH_LIMITS}"
-            yield _invalid(where, value, why)
+            yield Cause.invalid(where, why, value)
         elif found.get("type") not in _SELECTABLE_TYPES:
-            yield _invalid(where, value, "must lead to a string, an integer or a boolean")
+            yield Cause.invalid(where, "must lead to a string, an integer or a boolean", value)
 
 
 _FIELD_PATH_LIMITS = f"with at most {STEPS_MAX} names and {PATH_LENGTH_MAX} characters"
@@ -208,14 +207,3 @@ def _find_schema(schema: JsonObject, names: list[str]) -> JsonObject | None:
             return None
         schema = inner
     return schema
-
-
-def _invalid(field: str, value: Any, why: str) -> Cause:
-    text = f'"{value[:120]}"' if isinstance(value, str) else str(value)
-    return Cause(field, "FieldValueInvalid", f"Invalid value: {text}: {why}")
-
-
-def _unsupported(field: str, value: str, allowed: Iterable[str], why: str = "") -> Cause:
-    listed = ", ".join(f'"{a}"' for a in allowed)
-    message = f'Unsupported value: "{value[:120]}": supported values: {listed}'
-    return Cause(field, "FieldValueNotSupported", f"{message}: {why}" if why else message)

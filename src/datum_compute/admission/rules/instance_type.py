@@ -28,17 +28,17 @@ check_phase_order = phase_order_rule(_PHASE, ("Active", "Deprecated", "Disabled"
 def check_initial_phase(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     if old is None and _phase(new) != "Active":
         why = "must be Active in a new instance type"
-        yield Cause(_PHASE, "FieldValueInvalid", f'Invalid value: "{_phase(new)}": {why}')
+        yield Cause.invalid(_PHASE, why, _phase(new))
 
 
 def check_replacement(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     replacement = new["spec"]["lifecycle"].get("replacementInstanceType", "")
     if replacement and replacement == new["metadata"].get("name"):
         why = "an instance type cannot replace itself"
-        yield Cause(_REPLACEMENT, "FieldValueInvalid", f'Invalid value: "{replacement}": {why}')
+        yield Cause.invalid(_REPLACEMENT, why, replacement)
     if _phase(new) != "Active" and not replacement:
         why = f"name the instance type to use instead of one that is {_phase(new)}"
-        yield Cause(_REPLACEMENT, "FieldValueRequired", f"Required value: {why}")
+        yield Cause.required(_REPLACEMENT, why)
 
 
 # --- Grace period: a Deprecated type remains usable for some time before it can be Disabled
@@ -59,7 +59,7 @@ def check_grace_period(write: Write, _answers: Answers) -> Iterable[Cause]:
     if since_s is not None and write.now_s < since_s + write.deprecation_grace_s:
         earliest = timestamp(since_s + write.deprecation_grace_s)
         why = f"deprecated since {timestamp(since_s)}; it can be disabled from {earliest} on"
-        yield Cause(_FIELD, "FieldValueForbidden", f'Forbidden: "Disabled": {why}')
+        yield Cause.forbidden(_FIELD, f'"Disabled": {why}')
 
 
 def _deprecated_since(instance_type: JsonObject) -> float | None:
@@ -99,7 +99,7 @@ def check_type_disabled(deletion: Deletion, answers: Answers) -> Iterable[Cause]
                 f'"{phase}": workloads can still use this instance type; {_NEXT_STEPS[phase]}, and '
                 "delete it once it is Disabled"
             )
-            yield Cause(_FIELD, "FieldValueForbidden", f"Forbidden: {why}")
+            yield Cause.forbidden(_FIELD, why)
 
 
 def _phase_of(instance_type: JsonObject) -> str:

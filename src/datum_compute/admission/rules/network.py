@@ -25,7 +25,7 @@ def check_network_ranges(new: JsonObject, old: JsonObject | None) -> Iterable[Ca
         text = new["spec"]["ipam"].get(field)
         if text is not None and not _is_valid(_NETWORKS[family], text):
             why = f"must be an {family} prefix without host bits, such as {_EXAMPLES[family]}"
-            yield _invalid(f"spec.ipam.{field}", f'"{text}"', why)
+            yield Cause.invalid(f"spec.ipam.{field}", why, text)
 
 
 def check_subnet_prefix(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
@@ -33,11 +33,11 @@ def check_subnet_prefix(new: JsonObject, old: JsonObject | None) -> Iterable[Cau
     spec = new["spec"]
     family, start, length = spec["ipFamily"], spec.get("startAddress"), spec.get("prefixLength")
     if start is not None and not _is_valid(_ADDRESSES[family], start):
-        yield _invalid("spec.startAddress", f'"{start}"', f"must be an {family} address")
+        yield Cause.invalid("spec.startAddress", f"must be an {family} address", start)
         return
     if length is not None and length > _BITS[family]:
         why = f"must be no more than {_BITS[family]} for {family}"
-        yield _invalid("spec.prefixLength", str(length), why)
+        yield Cause.invalid("spec.prefixLength", why, length)
     elif start is not None and length is not None:
         yield from _check_host_bits(family, start, length)
 
@@ -49,7 +49,7 @@ def _check_host_bits(family: str, start: str, length: int) -> Iterator[Cause]:
     if not _is_valid(_NETWORKS[family], f"{start}/{length}"):
         inside = ipaddress.ip_network(f"{start}/{length}", strict=False)
         why = f"must be the first address of its prefix, {inside.network_address}"
-        yield _invalid("spec.startAddress", f'"{start}"', why)
+        yield Cause.invalid("spec.startAddress", why, start)
 
 
 def _is_valid(form: Any, text: str) -> bool:
@@ -58,10 +58,6 @@ def _is_valid(form: Any, text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _invalid(path: str, value: str, why: str) -> Cause:
-    return Cause(path, "FieldValueInvalid", f"Invalid value: {value}: {why}")
 
 
 # --- A Workload cannot start to use a network that is being deleted
@@ -87,7 +83,7 @@ def check_networks_not_deleted(write: Write, answers: Answers) -> Iterable[Cause
                 f"since {terminating[network]} and accepts no new workloads; use another one, or "
                 "wait until it is deleted and create it again"
             )
-            yield Cause(field, "FieldValueForbidden", f"Forbidden: {why}")
+            yield Cause.forbidden(field, why)
 
 
 @once_per_write

@@ -27,15 +27,15 @@ def _check_count(
     """An object that had more items before the limit existed can keep them, but not add any."""
     count = len(new.get(field, ()))
     if count > max(count_max, len(old.get(field, ())) if old is not None else 0):
-        why = f"Too many: {count}: must have at most {count_max} items; {fix}"
-        yield Cause(field, "FieldValueTooMany", why)
+        why = f"must have at most {count_max} items; {fix}"
+        yield Cause.too_many(field, why, count)
 
 
 def check_role_rules(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     for index, rule in enumerate(new.get("rules", ())):
         if rule.get("nonResourceURLs"):
-            why = "Invalid value: namespaced rules cannot apply to non-resource URLs"
-            yield Cause(f"rules[{index}].nonResourceURLs", "FieldValueInvalid", why)
+            why = "namespaced rules cannot apply to non-resource URLs"
+            yield Cause.invalid(f"rules[{index}].nonResourceURLs", why)
         else:
             yield from _check_resource_rule(f"rules[{index}]", rule)
 
@@ -46,8 +46,8 @@ def check_cluster_role_rules(new: JsonObject, old: JsonObject | None) -> Iterabl
         if not rule.get("nonResourceURLs"):
             yield from _check_resource_rule(path, rule)
         elif any(rule.get(field) for field in ("apiGroups", "resources", "resourceNames")):
-            why = "Invalid value: a rule cannot apply to both resources and non-resource URLs"
-            yield Cause(f"{path}.nonResourceURLs", "FieldValueInvalid", why)
+            why = "a rule cannot apply to both resources and non-resource URLs"
+            yield Cause.invalid(f"{path}.nonResourceURLs", why)
         elif not rule["verbs"]:
             yield Cause.required(f"{path}.verbs", "verbs must contain at least one value")
         yield from _check_urls(f"{path}.nonResourceURLs", rule.get("nonResourceURLs", ()))
@@ -71,8 +71,8 @@ def default_api_groups(new: JsonObject, old: JsonObject | None) -> JsonObject:
 
 def check_role_ref_unchanged(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     if old is not None and new["roleRef"] != old["roleRef"]:
-        why = "Invalid value: cannot change roleRef; delete the binding and create another"
-        yield Cause("roleRef", "FieldValueInvalid", why)
+        why = "cannot change roleRef; delete the binding and create another"
+        yield Cause.invalid("roleRef", why)
 
 
 def check_role_ref(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
@@ -89,9 +89,9 @@ def check_subjects(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
 
 def _check_role(role: JsonObject, kinds: tuple[str, ...]) -> Iterable[Cause]:
     if role.get("apiGroup") != RBAC_GROUP:
-        yield _unsupported("roleRef.apiGroup", role.get("apiGroup", ""), (RBAC_GROUP,))
+        yield Cause.unsupported("roleRef.apiGroup", role.get("apiGroup", ""), (RBAC_GROUP,))
     if role["kind"] not in kinds:
-        yield _unsupported("roleRef.kind", role["kind"], kinds)
+        yield Cause.unsupported("roleRef.kind", role["kind"], kinds)
     if not role["name"]:
         yield Cause.required("roleRef.name")
 
@@ -102,11 +102,11 @@ def _check_each_subject(new: JsonObject) -> Iterable[Cause]:
         if not subject["name"]:
             yield Cause.required(f"{path}.name")
         if kind not in (_ACCOUNT, _USER, _GROUP):
-            yield _unsupported(f"{path}.kind", kind, (_ACCOUNT, _USER, _GROUP))
+            yield Cause.unsupported(f"{path}.kind", kind, (_ACCOUNT, _USER, _GROUP))
             continue
         expected = "" if kind == _ACCOUNT else RBAC_GROUP
         if group != expected:
-            yield _unsupported(f"{path}.apiGroup", group, (expected,))
+            yield Cause.unsupported(f"{path}.apiGroup", group, (expected,))
         if kind == _ACCOUNT and not subject.get("namespace"):
             yield Cause.required(f"{path}.namespace")
 
@@ -125,16 +125,7 @@ def _check_resource_rule(path: str, rule: JsonObject) -> Iterable[Cause]:
 def _check_urls(path: str, urls: Iterable[str]) -> Iterable[Cause]:
     """Refuse URLs that match nothing, or more than they seem to."""
     for index, url in enumerate(urls):
-        shown = f'Invalid value: "{url[:120]}"'
         if "*" in url.removesuffix("*"):
-            why = f"{shown}: a star may only stand at the end"
-            yield Cause(f"{path}[{index}]", "FieldValueInvalid", why)
+            yield Cause.invalid(f"{path}[{index}]", "a star may only stand at the end", url)
         elif not url.startswith("/") and url != "*":
-            why = f"{shown}: must begin with '/' or be '*'"
-            yield Cause(f"{path}[{index}]", "FieldValueInvalid", why)
-
-
-def _unsupported(field: str, value: str, allowed: tuple[str, ...]) -> Cause:
-    listed = ", ".join(f'"{a}"' for a in allowed)
-    why = f'Unsupported value: "{value[:120]}": supported values: {listed}'
-    return Cause(field, "FieldValueNotSupported", why)
+            yield Cause.invalid(f"{path}[{index}]", "must begin with '/' or be '*'", url)

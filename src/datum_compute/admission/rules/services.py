@@ -39,7 +39,7 @@ def check_entitlement_name(new: JsonObject, old: JsonObject | None) -> Iterable[
     name, service = new["metadata"].get("name", ""), new["spec"]["serviceRef"]["name"]
     if old is None and name != service:
         why = f'must be the name of the service, "{service}"'
-        yield Cause("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {why}')
+        yield Cause.invalid("metadata.name", why, name)
 
 
 def query_offered_services(write: Write) -> Iterable[ListQuery]:
@@ -58,8 +58,7 @@ def check_service_offered(write: Write, answers: Answers) -> Iterable[Cause]:
     if name not in offered:
         hint = suggest_names(name, offered) if offered else "it offers no service"
         why = f"the platform does not offer it; {hint}"
-        message = f'Unsupported value: "{name}": {why}'
-        yield Cause("spec.serviceRef.name", "FieldValueNotSupported", message)
+        yield Cause.unsupported("spec.serviceRef.name", name, why=why)
 
 
 # --- Access of Workloads
@@ -78,7 +77,7 @@ def check_project_access(write: Write, answers: Answers) -> Iterable[Cause]:
     ]
     why = _describe_missing_access(found[0]) if found else _describe_no_request()
     if why:
-        yield Cause("", "FieldValueForbidden", f"Forbidden: {why}")
+        yield Cause.forbidden("", why)
 
 
 def _is_offered(answers: Answers) -> bool:
@@ -140,7 +139,7 @@ def check_metrics_declared(new: JsonObject, old: JsonObject | None) -> Iterable[
     for path, name in _used_metrics(new["spec"].get("quota", {})):
         if name not in declared:
             why = f"is not declared in spec.metrics (declared: {listed})"
-            yield Cause(path, "FieldValueInvalid", f'Invalid value: "{name}": {why}')
+            yield Cause.invalid(path, why, name)
 
 
 def check_limits(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
@@ -149,14 +148,14 @@ def check_limits(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
         if maximum is not None and default > maximum:
             path = f"spec.quota.limits[{index}].defaultLimit"
             why = f"must be no more than maxLimit ({maximum})"
-            yield Cause(path, "FieldValueInvalid", f"Invalid value: {default}: {why}")
+            yield Cause.invalid(path, why, default)
 
 
 def check_no_provisioning(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
     """Refuse objects to provision: the platform does not create them yet."""
     if new["spec"].get("provisioning", {}).get("resources"):
         why = "objects for entitled projects are not supported yet; leave it out"
-        yield Cause("spec.provisioning.resources", "FieldValueForbidden", f"Forbidden: {why}")
+        yield Cause.forbidden("spec.provisioning.resources", why)
 
 
 def _used_metrics(quota: JsonObject) -> Iterator[tuple[str, str]]:
@@ -188,7 +187,7 @@ def check_project_name(new: JsonObject, old: JsonObject | None) -> Iterable[Caus
     problem = dns_label_problem(name) if old is None and name else ""
     if problem:
         why = f"{problem}; it is part of the path of the project's API"
-        yield Cause("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {why}')
+        yield Cause.invalid("metadata.name", why, name)
 
 
 def query_organizations(write: Write) -> Iterable[ListQuery]:
@@ -211,4 +210,4 @@ def check_organization_exists(write: Write, answers: Answers) -> Iterable[Cause]
             if known
             else "there is none"
         )
-        yield Cause(_OWNER, "FieldValueNotFound", f'Not found: "{name}": {why}')
+        yield Cause.not_found(_OWNER, name, why)

@@ -19,7 +19,7 @@ from datum_compute.api.errors import Cause, Invalid, RequestEntityTooLarge
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.schema.derive import EMBEDDED, INT_OR_STRING, PRESERVE
 from datum_compute.api.schema.regex import Search, compile_search
-from datum_compute.api.schema.report import STEPS_MAX, CheckBudget, format_value
+from datum_compute.api.schema.report import STEPS_MAX, CheckBudget
 from datum_compute.api.schema.validate import Compiler, ValidationReport
 
 _TYPES = ("object", "array", "string", "integer", "number", "boolean")
@@ -128,12 +128,12 @@ def schema_problems(schema: JsonObject, path: str, budget: SchemaBudget) -> list
     """Return why the schema of a version is not structural: at most PROBLEMS_MAX problems."""
     if not budget.count_nodes(schema):
         why = (
-            f"Too many: the schemas of the definition have more than {NODES_MAX} nodes "
+            f"the schemas of the definition have more than {NODES_MAX} nodes "
             "(properties and items, and twice the branches of allOf, anyOf and oneOf, in all "
             "versions); "
             "describe less, or use x-kubernetes-preserve-unknown-fields"
         )
-        return [Cause(path, "FieldValueTooMany", why)]
+        return [Cause.too_many(path, why)]
     found = list(_root_problems(schema, path))
     if schema.get("type") == "object":
         _find_problems(schema, path, budget, found)
@@ -144,7 +144,7 @@ def schema_problems(schema: JsonObject, path: str, budget: SchemaBudget) -> list
 
 def _root_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
     if schema.get("type") != "object":
-        yield _invalid(f"{path}.type", schema.get("type"), "must be object at the root")
+        yield Cause.invalid(f"{path}.type", "must be object at the root", schema.get("type"))
         return
     for keyword in (INT_OR_STRING, EMBEDDED, "nullable"):
         if schema.get(keyword):
@@ -198,13 +198,17 @@ def _keyword_problems(schema: JsonObject, path: str) -> list[Cause]:
         if keyword in schema:
             for index, inner in enumerate(_list_value(schema, keyword)):
                 if not isinstance(inner, dict):
-                    found.append(_invalid(f"{path}.{keyword}[{index}]", inner, "must be a schema"))
+                    found.append(
+                        Cause.invalid(f"{path}.{keyword}[{index}]", "must be a schema", inner)
+                    )
     if _has_properties(schema):
         for name, inner in schema["properties"].items():
             if not isinstance(inner, dict):
-                found.append(_invalid(f"{path}.properties[{name}]", inner, "must be a schema"))
+                found.append(Cause.invalid(f"{path}.properties[{name}]", "must be a schema", inner))
     if any(not isinstance(name, str) for name in _list_value(schema, "required")):
-        found.append(_invalid(f"{path}.required", schema["required"], "must be a list of names"))
+        found.append(
+            Cause.invalid(f"{path}.required", "must be a list of names", schema["required"])
+        )
     return found[:PROBLEMS_MAX]
 
 
@@ -213,7 +217,7 @@ def _keyword_problem(keyword: str, value: Any, where: str) -> Cause:
         return Cause.forbidden(where, _UNSUPPORTED_KEYWORDS[keyword])
     if keyword not in _KEYWORDS:
         return Cause.forbidden(where, "is not a keyword of a structural schema; remove it")
-    return _invalid(where, value, "has a value of the wrong type")
+    return Cause.invalid(where, "has a value of the wrong type", value)
 
 
 def _type_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
@@ -224,7 +228,7 @@ def _type_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
     elif found is None and not schema.get(PRESERVE):
         yield Cause.required(f"{path}.type", "must not be empty for specified object fields")
     elif found is not None and found not in _TYPES:
-        yield _unsupported(f"{path}.type", found, _TYPES)
+        yield Cause.unsupported(f"{path}.type", found, _TYPES)
     if "properties" in schema and "additionalProperties" in schema:
         yield Cause.forbidden(
             f"{path}.additionalProperties", "cannot be combined with properties; use one of them"
@@ -236,11 +240,11 @@ def _type_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
     if found == "array" and "items" not in schema:
         yield Cause.required(f"{path}.items", "must be specified for arrays")
     if found not in (None, "object") and ("properties" in schema or schema.get(PRESERVE)):
-        yield _invalid(f"{path}.type", found, "must be object here")
+        yield Cause.invalid(f"{path}.type", "must be object here", found)
     if schema.get(EMBEDDED) and found != "object":
-        yield _invalid(f"{path}.type", found, f"must be object beside {EMBEDDED}")
+        yield Cause.invalid(f"{path}.type", f"must be object beside {EMBEDDED}", found)
     if PRESERVE in schema and schema[PRESERVE] is False:
-        yield _invalid(f"{path}.{PRESERVE}", False, "must be true or absent")
+        yield Cause.invalid(f"{path}.{PRESERVE}", "must be true or absent", False)
     if schema.get("uniqueItems"):
         yield Cause.forbidden(f"{path}.uniqueItems", f"use {_LIST_TYPE}: set")
 
@@ -248,11 +252,13 @@ def _type_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
 def _list_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
     kind = schema.get(_LIST_TYPE)
     if kind is not None and schema.get("type") != "array":
-        yield _invalid(f"{path}.type", schema.get("type"), f"must be array beside {_LIST_TYPE}")
+        yield Cause.invalid(
+            f"{path}.type", f"must be array beside {_LIST_TYPE}", schema.get("type")
+        )
     elif kind not in (None, "atomic", "set", "map"):
-        yield _unsupported(f"{path}.{_LIST_TYPE}", kind, ("atomic", "set", "map"))
+        yield Cause.unsupported(f"{path}.{_LIST_TYPE}", kind, ("atomic", "set", "map"))
     if schema.get(_MAP_TYPE) not in (None, "atomic", "granular"):
-        yield _unsupported(f"{path}.{_MAP_TYPE}", schema[_MAP_TYPE], ("atomic", "granular"))
+        yield Cause.unsupported(f"{path}.{_MAP_TYPE}", schema[_MAP_TYPE], ("atomic", "granular"))
     if kind != "map":
         if _LIST_KEYS in schema:
             yield Cause.forbidden(f"{path}.{_LIST_KEYS}", f"needs {_LIST_TYPE}: map")
@@ -265,7 +271,7 @@ def _list_problems(schema: JsonObject, path: str) -> Iterator[Cause]:
         field = fields.get(key) if isinstance(key, str) and isinstance(fields, dict) else None
         where = f"{path}.{_LIST_KEYS}[{index}]"
         if not isinstance(field, dict):
-            yield _invalid(where, key, "must be a property of the items")
+            yield Cause.invalid(where, "must be a property of the items", key)
         elif key not in items.get("required", ()) and "default" not in field:
             yield Cause.required(
                 f"{path}.items.properties[{key}]", "a key is required or has a default"
@@ -282,9 +288,9 @@ def _value_problems(schema: JsonObject, path: str, budget: SchemaBudget) -> Iter
             limit = schema.get(keyword)
             if isinstance(limit, int) and not -_INT64_LIMIT <= float(limit) < _INT64_LIMIT:
                 why = "does not fit into a 64-bit integer when it is read as a float"
-                yield _invalid(f"{path}.{keyword}", limit, why)
+                yield Cause.invalid(f"{path}.{keyword}", why, limit)
     if schema.get("multipleOf") is not None and schema["multipleOf"] <= 0:
-        yield _invalid(f"{path}.multipleOf", schema["multipleOf"], "must be greater than 0")
+        yield Cause.invalid(f"{path}.multipleOf", "must be greater than 0", schema["multipleOf"])
 
 
 def _pattern_problems(schema: JsonObject, path: str, budget: SchemaBudget) -> Iterator[Cause]:
@@ -292,7 +298,7 @@ def _pattern_problems(schema: JsonObject, path: str, budget: SchemaBudget) -> It
     try:
         search = budget.add_pattern(pattern)
     except (re.error, OverflowError, RecursionError) as error:
-        yield _invalid(f"{path}.pattern", pattern, f"cannot be used: {error}")
+        yield Cause.invalid(f"{path}.pattern", f"cannot be used: {error}", pattern)
         return
     if longest is None or search.character_steps < COSTLY_CHARACTER_STEPS:
         return
@@ -302,7 +308,7 @@ def _pattern_problems(schema: JsonObject, path: str, budget: SchemaBudget) -> It
             f"to match, at most {STEPS_MAX} are allowed; simplify the pattern, or set maxLength "
             f"to at most {STEPS_MAX // search.character_steps}"
         )
-        yield _invalid(f"{path}.pattern", pattern, why)
+        yield Cause.invalid(f"{path}.pattern", why, pattern)
 
 
 def _find_branch_problems(
@@ -349,16 +355,18 @@ def _default_problems(schema: JsonObject, path: str, budget: SchemaBudget) -> It
                 compiler.check(node)(node["default"], "", report)
         except (Invalid, RequestEntityTooLarge):
             why = (
-                "Too long: the defaults of the definition, with the defaults inside of them, are "
+                "the defaults of the definition, with the defaults inside of them, are "
                 "too large; use smaller ones"
             )
-            yield Cause(f"{where}.default", "FieldValueTooLong", why)
+            yield Cause.too_long(f"{where}.default", why)
             return
         for cause in report.errors:
             field = ".".join(filter(None, (f"{where}.default", cause.field)))
             yield Cause(field, cause.reason, cause.message)
         for name in report.unknown:
-            yield _invalid(f"{where}.default.{name}", name, "would be pruned; describe it first")
+            yield Cause.invalid(
+                f"{where}.default.{name}", "would be pruned; describe it first", name
+            )
 
 
 def _nodes_with_default(schema: JsonObject, path: str) -> Iterator[tuple[str, JsonObject]]:
@@ -393,13 +401,3 @@ def _list_value(schema: JsonObject, keyword: str) -> Iterable[Any]:
 
 def _has_properties(schema: JsonObject) -> bool:
     return isinstance(schema.get("properties"), dict)
-
-
-def _invalid(field: str, value: Any, why: str) -> Cause:
-    return Cause(field, "FieldValueInvalid", f"Invalid value: {format_value(value)}: {why}")
-
-
-def _unsupported(field: str, value: Any, allowed: Iterable[str]) -> Cause:
-    listed = ", ".join(f'"{a}"' for a in allowed)
-    why = f"Unsupported value: {format_value(value)}: supported values: {listed}"
-    return Cause(field, "FieldValueNotSupported", why)

@@ -85,7 +85,7 @@ def check_variable_sources(new: TemplateParts, old: TemplateParts | None) -> Ite
                 )
                 if variable.get("value"):
                     why = "may not be specified when value is not empty; keep one of them"
-                    yield _invalid(f"{where}.valueFrom", why)
+                    yield Cause.invalid(f"{where}.valueFrom", why)
         for index, source in enumerate(container.get("envFrom", ())):
             yield from check_exactly_one(
                 f"{path}.envFrom[{index}]", source, "configMapRef", "secretRef"
@@ -102,12 +102,12 @@ def check_variable_names(new: TemplateParts, old: TemplateParts | None) -> Itera
     for path, name in _variable_names(new):
         if name not in known and not _VARIABLE_NAME.fullmatch(name):
             why = "must be printable ASCII characters without = and spaces, such as LOG_LEVEL"
-            yield _invalid(path, f"{name!a}: {why}")
+            yield Cause.invalid(path, f"{name!a}: {why}")
     known = {prefix for _, prefix in _prefixes(old)} if old else set()
     for path, prefix in _prefixes(new):
         if prefix not in known and not VARIABLE_FROM_KEY.fullmatch(prefix):
             why = "must be letters, digits, '-', '_' and '.', and begin with no digit, such as DB_"
-            yield _invalid(path, f"{prefix!a}: {why}")
+            yield Cause.invalid(path, f"{prefix!a}: {why}")
 
 
 def check_volume_sources(new: TemplateParts, old: TemplateParts | None) -> Iterable[Cause]:
@@ -126,12 +126,11 @@ def check_volume_attachments(new: TemplateParts, old: TemplateParts | None) -> I
             name, where = attachment["name"], f"{path}.volumeAttachments[{index}]"
             attached.add(name)
             if name not in named:
-                message = f'Not found: "{name}" is not among {_TEMPLATE}.volumes'
-                yield Cause(f"{where}.name", "FieldValueNotFound", message)
+                yield Cause.not_found(f"{where}.name", name, f"must be in {_TEMPLATE}.volumes")
     for name, path in named.items():
         if name not in attached:
             why = f'volume "{name}" is not attached to any container; attach it or remove it'
-            yield _invalid(path, why)
+            yield Cause.invalid(path, why)
 
 
 def check_no_nul_bytes(new: TemplateParts, old: TemplateParts | None) -> Iterable[Cause]:
@@ -140,7 +139,7 @@ def check_no_nul_bytes(new: TemplateParts, old: TemplateParts | None) -> Iterabl
     known = {text for _, text in _process_texts(old)} if found and old else set()
     for path, text in found:
         if text not in known:
-            yield _invalid(path, NUL_PROBLEM)
+            yield Cause.invalid(path, NUL_PROBLEM)
 
 
 def check_mount_paths(new: TemplateParts, old: TemplateParts | None) -> Iterable[Cause]:
@@ -151,14 +150,14 @@ def check_mount_paths(new: TemplateParts, old: TemplateParts | None) -> Iterable
     known = {path for _, path in _mount_paths(old)} if old else set()
     for field, path in mounts:
         if path not in known and (problem := mount_path_problem(path)):
-            yield _invalid(field, f"{path[:120]!a}: {problem}")
+            yield Cause.invalid(field, f"{path[:120]!a}: {problem}")
     for where, container in new.containers:
         seen: set[str] = set()
         for index, attachment in enumerate(container.get("volumeAttachments", ())):
             path = normalize_mount_path(attachment["mountPath"])
             if path in seen and attachment["mountPath"] not in known:
                 field = f"{where}.volumeAttachments[{index}].mountPath"
-                yield Cause(field, "FieldValueDuplicate", f"Duplicate value: {path[:120]!a}")
+                yield Cause.duplicate(field, path)
             seen.add(path)
 
 
@@ -172,7 +171,7 @@ def check_network_names(new: TemplateParts, old: TemplateParts | None) -> Iterab
         for field in ("name", "namespace"):
             value = network.get(field, "")
             if value and (problem := dns_label_problem(value)):
-                yield _invalid(f"{path}.network.{field}", f'"{value}": {problem}')
+                yield Cause.invalid(f"{path}.network.{field}", problem, value)
 
 
 def check_requests_complete(new: TemplateParts, old: TemplateParts | None) -> Iterable[Cause]:
@@ -182,7 +181,7 @@ def check_requests_complete(new: TemplateParts, old: TemplateParts | None) -> It
         (missing,) = set(_AMOUNTS) - set(requests)
         why = "give cpu and memory, or none of them to have those of the instance type"
         path = f"{_RUNTIME}.resources.requests.{missing}"
-        yield Cause(path, "FieldValueRequired", f"Required value: {why}")
+        yield Cause.required(path, why)
 
 
 def check_requests_within_limits(new: TemplateParts, old: TemplateParts | None) -> Iterable[Cause]:
@@ -196,7 +195,7 @@ def check_requests_within_limits(new: TemplateParts, old: TemplateParts | None) 
                 and amount(requests[name]) > amount(limits[name])
             ):
                 why = f"must be no more than the limit, {limits[name]}"
-                yield _invalid(f"{path}.resources.requests.{name}", f"{requests[name]}: {why}")
+                yield Cause.invalid(f"{path}.resources.requests.{name}", why, requests[name])
 
 
 def _variable_names(parts: TemplateParts) -> Iterator[tuple[str, str]]:
@@ -246,21 +245,17 @@ def _file_paths(path: str, source: JsonObject) -> Iterator[Cause]:
     for index, item in enumerate(source.get("items", ())):
         where, file = f"{path}.items[{index}].path", item["path"]
         if ".." in file.split("/"):
-            yield _invalid(where, 'must not contain ".."')
+            yield Cause.invalid(where, 'must not contain ".."')
         if file in seen:
-            yield Cause(where, "FieldValueDuplicate", f'Duplicate value: "{file}"')
+            yield Cause.duplicate(where, file)
         seen.add(file)
 
 
 def check_exactly_one(path: str, holder: JsonObject, *fields: str) -> Iterator[Cause]:
     given = [field for field in fields if holder.get(field) is not None]
     if not given:
-        message = f"Required value: exactly one of {' and '.join(fields)} must be given"
-        yield Cause(path, "FieldValueRequired", message)
+        message = f"exactly one of {' and '.join(fields)} must be given"
+        yield Cause.required(path, message)
     for field in given[1:]:
-        message = f"Forbidden: may not be given beside {given[0]}; keep one of them"
-        yield Cause(f"{path}.{field}", "FieldValueForbidden", message)
-
-
-def _invalid(path: str, why: str) -> Cause:
-    return Cause(path, "FieldValueInvalid", f"Invalid value: {why}")
+        message = f"may not be given beside {given[0]}; keep one of them"
+        yield Cause.forbidden(f"{path}.{field}", message)

@@ -49,12 +49,10 @@ def check_template_metadata(new: JsonObject, old: JsonObject | None) -> Iterable
     for key, value in template.get("labels", {}).items():
         problem = qualified_name_problem(key) or label_value_problem(value)
         if problem:
-            message = f'Invalid value: "{key}={value}": {problem}'
-            yield Cause("spec.template.metadata.labels", "FieldValueInvalid", message)
+            yield Cause.invalid("spec.template.metadata.labels", problem, f"{key}={value}")
     for key in template.get("annotations", {}):
         if problem := qualified_name_problem(key.lower()):
-            message = f'Invalid value: "{key}": {problem}'
-            yield Cause("spec.template.metadata.annotations", "FieldValueInvalid", message)
+            yield Cause.invalid("spec.template.metadata.annotations", problem, key)
 
 
 def check_template_size(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
@@ -65,11 +63,11 @@ def check_template_size(new: JsonObject, old: JsonObject | None) -> Iterable[Cau
     size = len(encode(template))
     if size > TEMPLATE_BYTES_MAX:
         why = (
-            f"Too long: may not be more than {TEMPLATE_BYTES_MAX} bytes, got {size}; every "
+            f"may not be more than {TEMPLATE_BYTES_MAX} bytes, got {size}; every "
             "instance carries it. Put large data into the image, or fetch it when the container "
             "starts"
         )
-        yield Cause("spec.template", "FieldValueTooLong", why)
+        yield Cause.too_long("spec.template", why)
 
 
 def check_cities_unique(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
@@ -95,18 +93,18 @@ def check_city_floors(new: JsonObject, old: JsonObject | None) -> Iterable[Cause
         for position, floor in enumerate(floors):
             city, ready = normalize_city(floor["cityCode"]), floor["readyReplicas"]
             if city not in cities:
-                why = f'Invalid value: "{city}": must be one of cityCodes: {", ".join(cities)}'
-                yield Cause(f"{path}[{position}].cityCode", "FieldValueInvalid", why)
+                why = f"must be one of cityCodes: {', '.join(cities)}"
+                yield Cause.invalid(f"{path}[{position}].cityCode", why, city)
             if ready > replicas:
-                why = f"Invalid value: {ready}: must not be above minReplicas, which is {replicas}"
-                yield Cause(f"{path}[{position}].readyReplicas", "FieldValueInvalid", why)
+                why = f"must not be above minReplicas, which is {replicas}"
+                yield Cause.invalid(f"{path}[{position}].readyReplicas", why, ready)
         yield from _duplicates(
             (f"{path}[{position}].cityCode", normalize_city(floor["cityCode"]))
             for position, floor in enumerate(floors)
         )
         if floors and not placement.get("fallbackCityCodes"):
-            why = "Forbidden: has no effect without fallbackCityCodes; name some, or leave it out"
-            yield Cause(path, "FieldValueForbidden", why)
+            why = "has no effect without fallbackCityCodes; name some, or leave it out"
+            yield Cause.forbidden(path, why)
 
 
 def check_port_names_unique(new: TemplateParts, old: TemplateParts | None) -> Iterable[Cause]:
@@ -130,8 +128,7 @@ def _duplicates(named: Iterable[tuple[str, str]]) -> Iterator[Cause]:
     first: dict[str, str] = {}
     for path, name in named:
         if name in first:
-            message = f'Duplicate value: "{name}" is already at {first[name]}'
-            yield Cause(path, "FieldValueDuplicate", message)
+            yield Cause.duplicate(path, name, f"also at {first[name]}")
         first.setdefault(name, path)
 
 
@@ -158,16 +155,16 @@ def check_group_has_user(new: TemplateParts, old: TemplateParts | None) -> Itera
     for path, container in new.containers:
         context = container.get("securityContext", {})
         if context.get("runAsGroup") is not None and context.get("runAsUser") is None:
-            why = "Required value: runAsGroup needs a user; give both or none"
-            yield Cause(f"{path}.securityContext.runAsUser", "FieldValueRequired", why)
+            why = "runAsGroup needs a user; give both or none"
+            yield Cause.required(f"{path}.securityContext.runAsUser", why)
 
 
 def _check_probe_port(path: str, probe: JsonObject, named: set[str]) -> Iterator[Cause]:
     for action in ("httpGet", "tcpSocket"):
         port = (probe.get(action) or {}).get("port")
         if isinstance(port, str) and port not in named:
-            message = f'Not found: "{port}" is not the name of a port of this container'
-            yield Cause(f"{path}.{action}.port", "FieldValueNotFound", message)
+            why = "must be the name of a port of this container"
+            yield Cause.not_found(f"{path}.{action}.port", port, why)
 
 
 # --- Scale to zero
@@ -182,8 +179,8 @@ def check_idle_time(new: TemplateParts, old: TemplateParts | None) -> Iterable[C
         return
     idle_after = settings.get("idleAfter", "30s")
     if not IDLE_MIN_S <= duration_seconds(idle_after) <= IDLE_MAX_S:
-        why = f'Invalid value: "{idle_after}": must be from 100ms to 24h'
-        yield Cause(f"{_FIELD}.idleAfter", "FieldValueInvalid", why)
+        why = "must be from 100ms to 24h"
+        yield Cause.invalid(f"{_FIELD}.idleAfter", why, idle_after)
 
 
 def check_can_be_woken(new: TemplateParts, old: TemplateParts | None) -> Iterable[Cause]:
@@ -193,10 +190,10 @@ def check_can_be_woken(new: TemplateParts, old: TemplateParts | None) -> Iterabl
     ports = [port for _, container in new.containers for port in container.get("ports", ())]
     if not any(port.get("protocol", "TCP") == "TCP" for port in ports):
         why = (
-            "Invalid value: no container has a TCP port, so nothing could wake an instance; name "
+            "no container has a TCP port, so nothing could wake an instance; name "
             "the port it listens on (ports: [{name: http, port: 8080}]) or leave scaleToZero out"
         )
-        yield Cause(_FIELD, "FieldValueInvalid", why)
+        yield Cause.invalid(_FIELD, why)
 
 
 # --- Labels and annotations that only the platform writes
@@ -214,9 +211,8 @@ def check_reserved_names(new: JsonObject, old: JsonObject | None) -> Iterable[Ca
     for part in ("labels", "annotations"):
         for key in sorted((sent.get(part) or {}).keys() - (stored.get(part) or {}).keys()):
             if is_reserved(key):
-                why = f'Forbidden: "{key}": only the platform writes names of this domain'
-                field = f"spec.template.metadata.{part}"
-                yield Cause(field, "FieldValueForbidden", f"{why}; use one of your own")
+                why = "only the platform writes names of this domain; use one of your own"
+                yield Cause.forbidden(f"spec.template.metadata.{part}", f'"{key}": {why}')
 
 
 def is_reserved(key: str) -> bool:

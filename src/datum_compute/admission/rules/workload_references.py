@@ -60,7 +60,7 @@ def check_reference_access(write: Write, answers: Answers) -> Iterable[Cause]:
         if not answers.allowed[reference.access]:
             is_kept = reference.is_kept
             why = _describe_kept(reference) if is_kept else _describe_denied(reference)
-            yield Cause(reference.field, "FieldValueForbidden", f"Forbidden: {why}")
+            yield Cause.forbidden(reference.field, why)
 
 
 @once_per_write
@@ -173,7 +173,7 @@ def check_cities_known(write: Write, answers: Answers) -> Iterable[Finding]:
                 if known
                 else _NO_LOCATIONS
             )
-            yield Cause(path, "FieldValueNotSupported", f'Unsupported value: "{city}": {why}')
+            yield Cause.unsupported(path, city, why=why)
 
 
 @once_per_write
@@ -236,7 +236,7 @@ def check_instance_type_offered(write: Write, answers: Answers) -> Iterable[Find
     is_kept = write.old is not None and size_name(_instance_type(write.old)) == name
     if name not in types:
         if not is_kept:
-            yield Cause(_FIELD, "FieldValueNotSupported", _describe_unknown(value, types))
+            yield Cause.unsupported(_FIELD, value, why=_describe_unknown(value, types))
         return
     phase = types[name].get("phase", "Active")
     replacement = types[name].get("replacementInstanceType", "")
@@ -245,7 +245,7 @@ def check_instance_type_offered(write: Write, answers: Answers) -> Iterable[Find
     advice = f"; use {replacement} instead" if replacement else ""
     text = f"instance type {name} is {phase.lower()}{advice}"
     if phase == "Disabled" and not is_kept:
-        yield Cause(_FIELD, "FieldValueForbidden", f'Forbidden: "{value}": {text}')
+        yield Cause.forbidden(_FIELD, f'"{value}": {text}')
     else:
         yield AdmissionWarning(f"{_FIELD}: {text}")
 
@@ -263,4 +263,4 @@ def _lifecycles(answers: Answers) -> Mapping[str, JsonObject]:
 def _describe_unknown(value: str, types: Mapping[str, JsonObject]) -> str:
     offered = [name for name, lifecycle in types.items() if lifecycle.get("phase") != "Disabled"]
     advice = suggest_names(size_name(value), offered)
-    return f'Unsupported value: "{value}": there is no such instance type; {advice}'.rstrip("; ")
+    return f"there is no such instance type; {advice}".rstrip("; ")

@@ -24,7 +24,6 @@ from datum_compute.api.schema.report import (
     HIDDEN,
     Check,
     ValidationReport,
-    format_value,
     format_values,
 )
 
@@ -179,7 +178,7 @@ def _enum_rule(schema: JsonObject) -> Check | None:
     if allowed is None:
         return None
     scalars, containers = _split_by_hashability(allowed)
-    supported = format_values(allowed)
+    supported = f"supported values: {format_values(allowed)}"
 
     def check(value: Any, path: str, report: ValidationReport) -> None:
         if isinstance(value, dict | list):
@@ -188,8 +187,7 @@ def _enum_rule(schema: JsonObject) -> Check | None:
                 return
         elif value in scalars:
             return
-        message = f"Unsupported value: {format_value(value)}: supported values: {supported}"
-        report.fail(Cause(path, "FieldValueNotSupported", message))
+        report.fail(Cause.unsupported(path, value, why=supported))
 
     return check
 

@@ -8,7 +8,13 @@ from typing import Any
 
 import msgspec
 
-from datum_compute.api.errors import Cause, Invalid, RequestEntityTooLarge
+from datum_compute.api.errors import (
+    SHOWN_LENGTH_MAX,
+    Cause,
+    Invalid,
+    RequestEntityTooLarge,
+    format_value,
+)
 
 # A check gets a value, its path and a report. It returns the value as it is stored.
 Check = Callable[[Any, str, "ValidationReport"], Any]
@@ -18,7 +24,6 @@ STEPS_MAX = 300_000  # this many steps take 30 to 60 ms
 DEFAULT_BYTES_MAX = 1536 * 1024  # no larger object can be stored
 _STEPS_PER_ERROR = 20
 _STEPS_PER_DEFAULT = 3
-_SHOWN_MAX = 120
 
 
 def limit_causes(causes: Iterable[Cause]) -> list[Cause]:
@@ -34,7 +39,7 @@ def limit_causes(causes: Iterable[Cause]) -> list[Cause]:
 
 def _too_many_errors(field: str) -> Cause:
     why = f"more than {ERRORS_MAX} errors; fix these first"
-    return Cause(field, "FieldValueInvalid", f"Invalid value: {why}")
+    return Cause.invalid(field, why)
 
 
 class CheckBudget(msgspec.Struct):
@@ -107,7 +112,7 @@ class ValidationReport(msgspec.Struct):
         self.fail(Cause(path, reason, f"Invalid value: {format_value(value)}: {why}"))
 
     def required(self, path: str) -> None:
-        self.fail(Cause(path, "FieldValueRequired", "Required value"))
+        self.fail(Cause.required(path))
 
 
 class Hidden:
@@ -120,16 +125,10 @@ class Hidden:
 HIDDEN = Hidden()
 
 
-def format_value(value: Any) -> str:
-    """Return a value for an error message: shortened, and quoted if it is a string."""
-    text = f'"{value[:_SHOWN_MAX]}"' if isinstance(value, str) else _literal(value)
-    return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 3] + "..."
-
-
 def format_values(values: Iterable[Any]) -> str:
     """Return the values separated by commas, shortened to the length of an error message."""
     texts: list[str] = []
-    room = 10 * _SHOWN_MAX
+    room = 10 * SHOWN_LENGTH_MAX
     for value in values:
         texts.append(format_value(value))
         room -= len(texts[-1])
@@ -140,46 +139,3 @@ def format_values(values: Iterable[Any]) -> str:
 
 def join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
-
-
-def _literal(value: Any) -> str:
-    """Return a value as JSON writes it. Large values are cut."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true" if value else "false"
-        case dict() | list():
-            return repr(copy_beginning(value, _SHOWN_MAX))
-        case _:
-            return repr(value)
-
-
-def copy_beginning(value: Any, length: int) -> Any:
-    """Return a copy of the first parts of a value: all of it, or more than ``length`` characters of
-    its JSON. The work does not depend on the size of the value."""
-    return _copy_parts(value, [length + 1])
-
-
-def _copy_parts(value: Any, room: list[int]) -> Any:
-    if isinstance(value, str):
-        text = value[: max(room[0], 0) + 1]
-        room[0] -= len(text) + 2  # with the quotes, so that empty texts count too
-        return text
-    room[0] -= 1  # an opening bracket or a digit
-    copied: Any = value
-    if isinstance(value, dict):
-        copied = {}
-        for name, item in value.items():
-            if room[0] < 0:
-                break
-            shown_name = _copy_parts(name, room)  # a name comes before its value
-            copied[shown_name] = _copy_parts(item, room)
-    elif isinstance(value, list):
-        copied = []
-        for item in value:
-            if room[0] < 0:
-                break
-            copied.append(_copy_parts(item, room))
-    room[0] -= 1  # a closing bracket or a comma
-    return copied

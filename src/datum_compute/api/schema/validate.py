@@ -20,7 +20,7 @@ from datum_compute.api.errors import Cause
 from datum_compute.api.meta.codec import JsonObject, encode, sorted_bytes
 from datum_compute.api.schema.derive import EMBEDDED, INT_OR_STRING, PRESERVE
 from datum_compute.api.schema.keywords import check_count, has_value_rules, is_secret, value_rules
-from datum_compute.api.schema.report import HIDDEN, Check, ValidationReport, format_value, join_path
+from datum_compute.api.schema.report import HIDDEN, Check, ValidationReport, join_path
 
 __all__ = ["Check", "ValidationReport", "compile_check", "object_schema", "structure_of"]
 
@@ -284,8 +284,7 @@ def check_unique(
         found, size_bytes = _hashable_identity(identity)
         report.budget.spend(1 + size_bytes // _COMPARED_BYTES_PER_STEP, path)
         if found in seen:
-            message = f"Duplicate value: {format_value(identity)}"
-            report.fail(Cause(f"{path}[{index}]", "FieldValueDuplicate", message))
+            report.fail(Cause.duplicate(f"{path}[{index}]", identity))
         seen.add(found)
 
 

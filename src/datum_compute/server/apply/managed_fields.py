@@ -217,7 +217,7 @@ def is_reset(sent: Any) -> bool:
 def claim_problems(sent: Any) -> Iterator[Cause]:
     """Yield all problems of the entries of a caller."""
     if not isinstance(sent, list) or len(sent) > ENTRIES_MAX:
-        yield _invalid(_FIELD, f"must be a list of at most {ENTRIES_MAX} entries")
+        yield Cause.invalid(_FIELD, f"must be a list of at most {ENTRIES_MAX} entries")
         return
     for index, entry in enumerate(sent):
         yield from _entry_problems(entry, f"{_FIELD}[{index}]")
@@ -237,25 +237,27 @@ def read_claims(sent: Entries) -> Entries:
 
 def _entry_problems(entry: Any, path: str) -> Iterator[Cause]:
     if not isinstance(entry, dict):
-        yield _invalid(path, "must be an object")
+        yield Cause.invalid(path, "must be an object")
         return
     for field in _TEXTS:
         if not isinstance(entry.get(field) or "", str):
-            yield _invalid(f"{path}.{field}", "must be a string")
+            yield Cause.invalid(f"{path}.{field}", "must be a string")
             return
     if entry.get("operation") not in (APPLY, UPDATE):
-        yield _invalid(f"{path}.operation", f"must be `{APPLY}` or `{UPDATE}`")
+        yield Cause.invalid(f"{path}.operation", f"must be `{APPLY}` or `{UPDATE}`")
     if entry.get("fieldsType") != FIELDS_TYPE:
-        yield _invalid(f"{path}.fieldsType", f"must be `{FIELDS_TYPE}`")
+        yield Cause.invalid(f"{path}.fieldsType", f"must be `{FIELDS_TYPE}`")
     if not entry.get("apiVersion"):
-        yield _invalid(f"{path}.apiVersion", "must not be empty")
+        yield Cause.invalid(f"{path}.apiVersion", "must not be empty")
     if len(entry.get("manager") or "") > NAME_LENGTH_MAX:
-        yield _invalid(f"{path}.manager", f"must be at most {NAME_LENGTH_MAX} characters")
+        yield Cause.invalid(f"{path}.manager", f"must be at most {NAME_LENGTH_MAX} characters")
     if entry.get("time") and not _is_time(entry["time"]):
-        yield _invalid(f"{path}.time", "must be a time such as 2024-01-31T12:00:00Z")
+        yield Cause.invalid(f"{path}.time", "must be a time such as 2024-01-31T12:00:00Z")
     fields = entry.get("fieldsV1", {})
     if not isinstance(fields, dict) or not _is_set(fields) or SELF in fields:
-        yield _invalid(f"{path}.fieldsV1", "must be a set of fields: keys f:, k:, v:, i: and .")
+        yield Cause.invalid(
+            f"{path}.fieldsV1", "must be a set of fields: keys f:, k:, v:, i: and ."
+        )
 
 
 def _is_set(fields: JsonObject) -> bool:
@@ -296,10 +298,6 @@ def _canonical(fields: FieldSet) -> FieldSet:
             canonical_step = step[:2] + canonical_text(decode(step[2:].encode()))
         result[canonical_step] = _canonical(node) if node else MEMBER
     return result
-
-
-def _invalid(field: str, why: str) -> Cause:
-    return Cause(field, "FieldValueInvalid", f"Invalid value: {why}")
 
 
 # --- Ownership of a plain write: the managedFields of the object that the request stores

@@ -12,13 +12,12 @@ from typing import Any, Protocol
 
 import msgspec
 
-from datum_compute.api.errors import shorten
+from datum_compute.api.errors import copy_beginning, shorten
 from datum_compute.api.http import JSON, Request
 from datum_compute.api.meta.codec import JsonObject, decode, encode
 from datum_compute.api.meta.json_path import value_at
 from datum_compute.api.meta.objects import KindInfo, TableColumn
 from datum_compute.api.meta.timestamps import parse_timestamp
-from datum_compute.api.schema.report import copy_beginning
 from datum_compute.server.encoding.list_body import ListBody, joined_list, list_body
 from datum_compute.server.encoding.request_options import MediaType, choose_media_type, parse_choice
 

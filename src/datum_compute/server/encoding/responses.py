@@ -15,7 +15,6 @@ from datum_compute.api.errors import (
     Invalid,
     NotFound,
     RequestEntityTooLarge,
-    shorten,
     to_status,
 )
 from datum_compute.api.http import JSON, Request, Response
@@ -118,11 +117,3 @@ def stopped_check(
     message = f'{kind.resource} "{name}" is too large: {error.message}'
     about = {"name": name, "group": kind.group, "kind": kind.plural}
     return RequestEntityTooLarge(message, causes=causes, **about)
-
-
-def field_error(field: str, value: str, why: str) -> Cause:
-    return Cause(field, "FieldValueInvalid", f'Invalid value: "{shorten(value)}": {why}')
-
-
-def field_forbidden(field: str, why: str) -> Cause:
-    return Cause(field, "FieldValueForbidden", f"Forbidden: {why}")

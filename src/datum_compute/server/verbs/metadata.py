@@ -199,7 +199,7 @@ def _annotation_problems(annotations: dict[str, str]) -> Iterator[Cause]:
 def _finalizer_problems(finalizers: list[str]) -> Iterator[Cause]:
     if len(finalizers) > FINALIZERS_MAX:
         why = f"must have at most {FINALIZERS_MAX} items"
-        yield Cause.too_many("metadata.finalizers", len(finalizers), why)
+        yield Cause.too_many("metadata.finalizers", why, len(finalizers))
         return
     for finalizer in finalizers:
         if problem := qualified_name_problem(finalizer):

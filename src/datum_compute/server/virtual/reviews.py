@@ -96,7 +96,7 @@ def _access(handler: ReviewHandler, request: ApiRequest, obj: JsonObject) -> Jso
         )
     if len(spec.groups) > GROUPS_MAX:
         why = f"must have at most {GROUPS_MAX} items"
-        raise invalid(request.kind, "", [Cause.too_many("spec.groups", len(spec.groups), why)])
+        raise invalid(request.kind, "", [Cause.too_many("spec.groups", why, len(spec.groups))])
     user = User(spec.user, tuple(spec.groups), frozenset({request.plane}))
     return {"allowed": handler.authorizer.allows(user, request.plane, attributes, cache=False)}
 
