@@ -207,6 +207,7 @@ CHAIN: Mapping[str, Rules] = {
             check_reserved_names,
             workload.check_cities_unique,
             workload.check_city_floors,
+            workload.check_canary_city,
             template.template_rule(
                 workload.check_port_names_unique,
                 workload.check_env_names_unique,

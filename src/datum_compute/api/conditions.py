@@ -197,6 +197,7 @@ class Reason(StrEnum):
     ROLLOUT_COMPLETE = "RolloutComplete"
     ROLLOUT_PAUSED = "RolloutPaused"
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
+    ROLLED_BACK = "RolledBack"
 
     # Between planes.
     NO_MATCHING_LOCATION = "NoMatchingLocation"

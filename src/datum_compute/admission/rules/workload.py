@@ -26,6 +26,9 @@ def normalize_cities(new: JsonObject, old: JsonObject | None) -> JsonObject:
             {**restart, "cityCode": normalize_city(restart["cityCode"])}
             for restart in spec["restarts"]
         ]
+    if (spec.get("rollout") or {}).get("canaryCity"):
+        canary = normalize_city(spec["rollout"]["canaryCity"])
+        spec["rollout"] = {**spec["rollout"], "canaryCity": canary}
     return {**new, "spec": spec}
 
 
@@ -105,6 +108,24 @@ def check_city_floors(new: JsonObject, old: JsonObject | None) -> Iterable[Cause
         if floors and not placement.get("fallbackCityCodes"):
             why = "has no effect without fallbackCityCodes; name some, or leave it out"
             yield Cause.forbidden(path, why)
+
+
+def check_canary_city(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """``canaryCity`` is a city of a placement, and needs the city order that uses it."""
+    policy = new["spec"].get("rollout") or {}
+    canary = policy.get("canaryCity")
+    if canary is None:
+        return
+    path = "spec.rollout.canaryCity"
+    if policy.get("cityOrder") != "CanaryCity":
+        yield Cause(
+            path, "FieldValueForbidden", "Forbidden: has no effect unless cityOrder is CanaryCity"
+        )
+    cities = [normalize_city(c) for p in new["spec"]["placements"] for c in p["cityCodes"]]
+    if normalize_city(canary) not in cities:
+        present = ", ".join(dict.fromkeys(cities))
+        why = f'Invalid value: "{canary}": must be a city of a placement: {present}'
+        yield Cause(path, "FieldValueInvalid", why)
 
 
 def check_port_names_unique(new: TemplateParts, old: TemplateParts | None) -> Iterable[Cause]:

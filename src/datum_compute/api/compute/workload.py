@@ -129,6 +129,32 @@ class CityRestart(ApiStruct, frozen=True, kw_only=True):
     ]
 
 
+class RolloutPolicy(ApiStruct, frozen=True, kw_only=True):
+    """Order in which cities get a new template, and what happens if one fails."""
+
+    city_order: Annotated[
+        Literal["Parallel", "Sequential", "CanaryCity"] | None,
+        doc(
+            "Parallel updates all cities at once. Sequential updates one city after the "
+            "other, in the order of placements and their cityCodes. CanaryCity updates one "
+            "city first, then all others at once. Defaults to Sequential with two or more "
+            "cities."
+        ),
+    ] = None
+    canary_city: Annotated[
+        CityCode | None,
+        doc("City that CanaryCity updates first. Defaults to the first city."),
+    ] = None
+    on_failure: Annotated[
+        Literal["Stop", "Rollback"],
+        doc(
+            "What happens if the rollout exceeds its progress deadline in a city. Stop keeps "
+            "the template of the cities that wait. Rollback gives all cities the last "
+            "template that every city completed, and does not change this spec."
+        ),
+    ] = "Stop"
+
+
 class WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
     template: InstanceTemplate
     placements: Annotated[
@@ -150,6 +176,9 @@ class WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
         Meta(max_length=100),
         doc("Last restart of each city."),
     ] = []
+    rollout: Annotated[RolloutPolicy, doc("How a new template is rolled out to the cities.")] = (
+        RolloutPolicy()
+    )
 
 
 class BlockedReplicas(ApiStruct, frozen=True, kw_only=True):
@@ -224,6 +253,52 @@ class PlacementStatus(ReplicaCounts, frozen=True, kw_only=True):
     ] = []
 
 
+CityRolloutState = Literal["Waiting", "RollingOut", "Done", "Failed", "Skipped"]
+
+
+class CityRollout(ApiStruct, frozen=True, kw_only=True):
+    """The rollout of the current template in one city of a placement."""
+
+    placement: Annotated[str, doc("Name of the placement.")]
+    city: Annotated[str, doc("Code of the city, as in the placement.")]
+    state: Annotated[
+        CityRolloutState,
+        doc(
+            "Waiting means that the city keeps its template until its turn. Skipped means "
+            "that the city cannot be updated now, because it is unreachable, drained or not "
+            "placed."
+        ),
+    ]
+    reason: Annotated[str, doc("Reason of the state in CamelCase, if there is one.")] = ""
+    message: Annotated[str, doc("Reason of the state in words.")] = ""
+    template_hash: Annotated[
+        str, doc("Hash of the template of the city, without restarts of the city.")
+    ] = ""
+
+
+class WorkloadRollout(ApiStruct, frozen=True, kw_only=True):
+    """The rollout of the current template, city by city."""
+
+    template_hash: Annotated[str, doc("Hash of the template that cities get.")] = ""
+    cities: Annotated[
+        list[CityRollout],
+        map_by("placement", "city"),
+        doc("State of each city, in the order of the rollout."),
+    ] = []
+    completed_template_hash: Annotated[
+        str, doc("Hash of the last template that all cities completed, except skipped ones.")
+    ] = ""
+    failed_template_hash: Annotated[
+        str, doc("Hash of the template that was rolled back. Empty unless it is the current one.")
+    ] = ""
+    failed_revision: Annotated[
+        int | None, doc("Revision that was rolled back. Unset unless it is the current one.")
+    ] = None
+    running_revision: Annotated[
+        int | None, doc("Revision whose template the cities run after a rollback.")
+    ] = None
+
+
 class WorkloadStatus(ReplicaCounts, frozen=True, kw_only=True):
     conditions: Conditions = []
     deployments: Annotated[
@@ -231,6 +306,9 @@ class WorkloadStatus(ReplicaCounts, frozen=True, kw_only=True):
     ] = 0
     observed_generation: Annotated[int, doc("Generation that this status describes.")] = 0
     placements: Annotated[list[PlacementStatus], MAP_BY_NAME, doc("Status of each placement.")] = []
+    rollout: Annotated[WorkloadRollout, doc("Rollout of the current template, city by city.")] = (
+        WorkloadRollout()
+    )
 
 
 class Workload(ApiObject, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ once they are known. Its name is ``<workload>-<revision>``.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -45,6 +45,10 @@ class WorkloadRevisionSpec(ApiStruct, frozen=True, kw_only=True):
         Revision | None,
         doc("Revision whose template was restored, if this revision is a rollback."),
     ] = None
+    cause: Annotated[
+        Literal["Change", "AutomaticRollback"],
+        doc("AutomaticRollback if the platform restored the template after a failed rollout."),
+    ] = "Change"
     images: Annotated[
         list[PinnedImage], map_by("container"), doc("Digests of the images, where known.")
     ] = []
@@ -83,6 +87,7 @@ REVISION = KindInfo(
         TableColumn("Revision", ".spec.revision", "integer"),
         TableColumn("Image", ".spec.template.spec.runtime.sandbox.containers[0].image"),
         TableColumn("Restores", ".spec.restores", "integer"),
+        TableColumn("Cause", ".spec.cause", wide=True),
         TableColumn("Actor", ".spec.actor", wide=True),
     ),
 )
