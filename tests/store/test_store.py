@@ -272,3 +272,17 @@ async def test_the_store_logs_once_when_writes_start_to_fail_and_once_when_they_
     assert [level for level, _ in lines] == [logging.ERROR, logging.WARNING] * 2
     assert "the disk is full" in lines[0][1]
     assert "accepts writes again" in lines[1][1]
+
+
+async def test_pending_creates_lists_new_objects_until_their_write_is_durable() -> None:
+    journal = FaultyJournal(MemoryJournal())
+    async with open_store(journal) as store:
+        old = await put(store, "old")
+        journal.hold()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(put(store, "new"))
+            group.create_task(put(store, "old", old.version, "changed"))
+            await journal.arrived.wait()
+            assert store.pending_creates(PLANE) == [object_key("new")]
+            journal.release()
+        assert store.pending_creates(PLANE) == []

@@ -268,6 +268,7 @@ class ApiServer:
             plane,
             route,
             request,
+            request.query,
             resources.registry,
             route.resource,
             route.resource.kind,

@@ -196,14 +196,11 @@ class ApiRequest(msgspec.Struct, frozen=True):
     plane: PlaneName
     route: Route
     http: Request
+    query: Mapping[str, str]  # of the HTTP request
     registry: ResourceRegistry  # of the plane
     resource: ServedResource  # of the route
     kind: KindInfo[Any]  # of the resource
     work: LoopWork  # charged for the time that the request uses on the loop
-
-    @property
-    def query(self) -> Mapping[str, str]:
-        return self.http.query
 
     def parse_selection(self) -> Selection:
         """Parse the selectors of a list, watch or deletecollection."""

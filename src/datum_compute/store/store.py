@@ -303,6 +303,12 @@ class Store:
         """Return the newest version given to a write, which may not be committed yet."""
         return self._planes[plane].last_assigned
 
+    def pending_creates(self, plane: str) -> list[ObjectKey]:
+        """Return the keys of the objects that are being created: their writes are accepted, but not
+        durable yet."""
+        found = self._planes[plane]
+        return [key for key in found.pending if found.get(key) is None]
+
     def close_watches(self, plane: str, resource: str) -> None:
         """End all watches of a resource and drop its history."""
         found = self._planes[plane]

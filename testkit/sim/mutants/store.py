@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from datum_compute.api.errors import Conflict
-from datum_compute.server.context import InFlightCreates
 from datum_compute.store import store
 from datum_compute.store.store import Store
 from datum_compute.store.watch_log import WatchLog
@@ -76,9 +75,9 @@ def _lost_update() -> Iterator[None]:
 @contextmanager
 def _namespace_removed_during_create() -> Iterator[None]:
     def make(_original: Any) -> Any:
-        return lambda _self, _plane, _namespace: False
+        return lambda _self, _plane: []
 
-    with attribute_replaced(InFlightCreates, "any_in_namespace", make):
+    with attribute_replaced(Store, "pending_creates", make):
         yield
 
 

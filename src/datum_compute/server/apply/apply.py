@@ -310,7 +310,7 @@ def _parse_application(request: ApiRequest) -> Application:
         raise invalid_option("fieldManager", "FieldValueRequired", why)
     manager = FieldManager(name, APPLY, request.kind.api_version, request.route.subresource)
     force = parse_flag(request.query, "force")
-    shape = request.resource.shape.of(request.route.subresource)
+    shape = request.resource.shape().of(request.route.subresource)
     return Application(_parse_config(request), manager, force, shape)
 
 

@@ -65,7 +65,7 @@ def sent_fields(sent: JsonObject, shape: FieldMap) -> FieldSet:
     """Return all fields of a new object."""
     found: FieldSet = {}
     for name, part in sent.items():
-        child = shape.child(name)
+        child = shape.named.get(name, shape.other)
         if part is None or child is None:
             continue
         if child is LEAF:

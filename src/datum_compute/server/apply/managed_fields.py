@@ -332,14 +332,14 @@ def updater(request: ApiRequest, subresource: str | None = None) -> FieldManager
 
 
 def owned_at_creation(
-    request: ApiRequest, sent: JsonObject, new: JsonObject, status: Any, now: float
+    request: ApiRequest, sent: JsonObject, status: Any, new: JsonObject
 ) -> JsonObject:
     """Return the new object with its owners.
 
     ``status`` is the status that was sent and stored. Its fields are owned as if a separate request
     had written it.
     """
-    shape, time = request.resource.shape, timestamp(now)
+    shape, time = request.resource.shape(), new["metadata"]["creationTimestamp"]
     taken = sent_fields({**sent, "metadata": new["metadata"]}, shape.main)
     entries = [updater(request).entry(taken, time)] if taken else []
     if status:
@@ -356,7 +356,7 @@ def owned_after_update(
     entries = _starting_entries(request, old, sent)
     if not entries:
         return with_entries(new, ())
-    shape = request.resource.shape.of(request.route.subresource)
+    shape = request.resource.shape().of(request.route.subresource)
     found = compare_objects(old, new, shape)
     if found.changed or found.removed:
         taken = _changed_by_request(found.changed, sent, new, shape)

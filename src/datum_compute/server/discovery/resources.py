@@ -120,7 +120,7 @@ class ServedResource:
     schema: JsonObject
     check_main: Check
     check_status: Check
-    make_shape: Callable[[], ObjectShape]  # cached; called at the first write of an object
+    shape: Callable[[], ObjectShape]  # built at the first write of an object, then cached
     conversion: StorageConversion
     initial_status: JsonObject | None  # of new objects, until a controller sets their status
     is_stored: bool  # False for reviews and other kinds that only get a response
@@ -129,10 +129,6 @@ class ServedResource:
     subresources: dict[str, tuple[str, ...]]  # the verbs of each subresource
     is_namespace: bool
     is_definition: bool  # CustomResourceDefinition
-
-    @property
-    def shape(self) -> ObjectShape:
-        return self.make_shape()
 
     def subresource_kind(self, subresource: str) -> KindInfo[Any]:
         """Return the kind of the objects that a subresource takes and returns."""
@@ -252,7 +248,7 @@ def build_resource(
         schema=schema,
         check_main=compile_fast_check(main),
         check_status=compile_fast_check(status),
-        make_shape=cache(
+        shape=cache(
             lambda: object_shape(whole, has_status=kind.has_status, replicas_path=replicas_path)
         ),
         conversion=conversion,

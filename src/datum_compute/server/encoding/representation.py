@@ -29,15 +29,15 @@ META_VERSION = "meta.k8s.io/v1"
 
 @dataclass(frozen=True, slots=True)
 class MetadataRepresentation:
-    def encode_object(self, body: bytes) -> bytes:
-        return encode(partial_object(decode(body)))
+    def encode_response(self, body: bytes) -> bytes:
+        return self.encode_item(body) + b"\n"
 
     @property
     def is_verbatim(self) -> bool:
         return False
 
     def encode_item(self, body: bytes) -> bytes:
-        return self.encode_object(body)
+        return encode(partial_object(decode(body)))
 
     def encode_list(self, metadata: JsonObject, items: list[bytes]) -> bytes | ListBody:
         head = {
@@ -48,7 +48,7 @@ class MetadataRepresentation:
         return list_body(head, items)
 
     def encode_event(self, body: bytes, *, first: bool) -> bytes:
-        return self.encode_object(body)
+        return self.encode_item(body)
 
     def encode_bookmark(self, metadata: JsonObject) -> bytes:
         return encode(partial_object({"metadata": metadata}))
@@ -174,9 +174,8 @@ class TableRepresentation:
     include: str
     clock: Callable[[], float]
 
-    def encode_object(self, body: bytes) -> bytes:
-        obj = decode(body)
-        return self._table({"resourceVersion": _version(obj)}, [encode(self._row(obj))], first=True)
+    def encode_response(self, body: bytes) -> bytes:
+        return self.encode_event(body, first=True) + b"\n"
 
     @property
     def is_verbatim(self) -> bool:
@@ -266,7 +265,9 @@ _PARTIAL_LIST = MediaType(JSON, "PartialObjectMetadataList", _META, "v1")
 class Representation(Protocol):
     """Bytes of stored objects in, bytes for the wire out."""
 
-    def encode_object(self, body: bytes) -> bytes: ...
+    def encode_response(self, body: bytes) -> bytes:
+        """Return the body of a response with one object. It ends with a newline."""
+        ...
 
     @property
     def is_verbatim(self) -> bool:
@@ -306,8 +307,8 @@ class ObjectRepresentation(msgspec.Struct, frozen=True):
 
     kind: KindInfo[Any]
 
-    def encode_object(self, body: bytes) -> bytes:
-        return body
+    def encode_response(self, body: bytes) -> bytes:
+        return body + b"\n"
 
     @property
     def is_verbatim(self) -> bool:

@@ -45,11 +45,15 @@ async def retry_on_conflict(
         try:
             return await attempt()
         except ConcurrentWrite:
-            changes = context.store.watch(
-                request.plane, request.kind.storage, context.store.version(request.plane)
-            )
-            await changes.next_events(_RETRY_AFTER_MAX_S)
+            await wait_for_change(context, request)
     raise conflict(request.kind, name)
+
+
+async def wait_for_change(context: ServerContext, request: ApiRequest) -> None:
+    """Wait until an object of the kind changes, or for a short time."""
+    version = context.store.version(request.plane)
+    changes = context.store.watch(request.plane, request.kind.storage, version)
+    await changes.next_events(_RETRY_AFTER_MAX_S)
 
 
 async def put(
@@ -69,20 +73,22 @@ async def put(
         _check_absent(context, request, key, old)
         return _check_size(request, obj, encode(obj), old)
     expected = old.version if old else 0
-    stored = request.resource.conversion.to_stored(obj)
+    conversion = request.resource.conversion
+    stored = conversion.to_stored(obj) if conversion.differs else obj
+
+    def encode_body(version: int) -> bytes:
+        body = encode_at_version(stored, version)
+        return body if len(body) <= CONTENT_BYTES_MAX else _check_size(request, obj, body, old)
+
     try:
         record = await context.store.put(
-            request.plane,
-            key,
-            expected,
-            lambda v: _check_size(request, obj, encode_at_version(stored, v), old),
-            stored["metadata"],
+            request.plane, key, expected, encode_body, stored["metadata"]
         )
     except Conflict as error:
         raise ConcurrentWrite from error
     except AlreadyExists as error:
         raise already_exists(request.kind, key.name) from error
-    return request.resource.conversion.convert_current(record.body)
+    return conversion.convert_current(record.body) if conversion.differs else record.body
 
 
 async def remove(

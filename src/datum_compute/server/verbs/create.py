@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from datum_compute.admission.findings import invalid
 from datum_compute.admission.rules.controller_owned import with_author
 from datum_compute.api.errors import AlreadyExists, BadRequest, Cause
-from datum_compute.api.http import JSON, Response
+from datum_compute.api.http import Response
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.server.apply.managed_fields import owned_at_creation
 from datum_compute.server.context import ServerContext
@@ -29,12 +29,13 @@ from datum_compute.server.encoding.request_options import (
     parse_field_validation,
     parse_flag,
 )
-from datum_compute.server.encoding.responses import already_exists, with_newline
+from datum_compute.server.encoding.responses import already_exists, conflict
 from datum_compute.server.routing import ApiRequest, attributes_of
 from datum_compute.server.verbs import commit, definitions, namespaces
 from datum_compute.server.verbs.admission_lookups import apply_context_rules
 from datum_compute.server.verbs.metadata import RequestMetadata, read_metadata
 from datum_compute.server.verbs.prepare import NewObjectIdentity, check_type_meta, prepare_create
+from datum_compute.store.journal import ObjectKey
 
 GENERATED_BASE_MAX = 58
 GENERATED_ATTEMPTS = 8
@@ -47,7 +48,8 @@ class CreateRequest(msgspec.Struct, frozen=True):
     metadata: RequestMetadata
     validation: FieldValidation
     dry_run: bool
-    set_managers: Callable[[JsonObject], JsonObject]  # adds managedFields to the new object
+    # Adds managedFields to the object that will be stored.
+    set_managers: Callable[[JsonObject], JsonObject]
     status: Any = None  # the status to store; None drops the status
 
 
@@ -60,27 +62,31 @@ def create(context: ServerContext, request: ApiRequest) -> Awaitable[Response]:
 async def create_object(
     context: ServerContext, request: ApiRequest, creation: CreateRequest
 ) -> Response:
+    """Store a new object. Try again while another write of its name is in progress, or with another
+    generated name if the name is taken."""
     representation = select_representation(request.kind, request.http, context.clock)
-    if creation.metadata.version and not creation.dry_run:
-        raise BadRequest("resourceVersion should not be set on objects to be created")
     metadata = creation.metadata
+    if metadata.version and not creation.dry_run:
+        raise BadRequest("resourceVersion should not be set on objects to be created")
     _check_metadata(request, metadata)
-    # A generated name can exist already: try another one.
-    for attempts_left in reversed(range(GENERATED_ATTEMPTS)):
-        name = metadata.name or _generate_name(context, metadata)
-        identity = NewObjectIdentity(
-            name, request.route.namespace, context.new_uid(), context.clock()
-        )
-        attempt = partial(_create_once, context, request, creation, identity)
+    identity = _new_identity(context, request, metadata)
+    for attempts_left in reversed(range(commit.ATTEMPTS if metadata.name else GENERATED_ATTEMPTS)):
         try:
-            stored, headers = await commit.retry_on_conflict(context, request, name, attempt)
+            # Nothing is awaited from the check of the namespace until the store accepts the write.
+            new, headers = _prepare_object(context, request, creation, identity)
+            stored = await commit.put(
+                context, request, identity.key, new, old=None, dry_run=creation.dry_run
+            )
+        except commit.ConcurrentWrite:
+            await commit.wait_for_change(context, request)
         except AlreadyExists:
             if metadata.name or not attempts_left:
                 raise
+            identity = _new_identity(context, request, metadata)
         else:
-            body = with_newline(representation.encode_object(stored))
-            return Response(201, body, JSON, headers, created=name)
-    raise AssertionError("the last attempt returns or raises")
+            body = representation.encode_response(stored)
+            return Response(201, body, headers=headers, created=identity.key.name)
+    raise conflict(request.kind, identity.key.name)
 
 
 def check_may_create(context: ServerContext, request: ApiRequest) -> None:
@@ -94,20 +100,20 @@ def build_create(
 ) -> CreateRequest:
     """Return the create of a POST or a PUT."""
     obj = check_type_meta(request.kind, body)
-    status = _status_to_store(context, request, obj)
+    status = _status_to_store(context, request, obj) if "status" in obj else None
     return CreateRequest(
         obj=obj,
         metadata=read_metadata(obj),
         validation=validation,
         dry_run=parse_dry_run(request.query),
-        set_managers=lambda new: owned_at_creation(request, obj, new, status, context.clock()),
+        set_managers=partial(owned_at_creation, request, obj, status),
         status=status,
     )
 
 
 def _status_to_store(context: ServerContext, request: ApiRequest, obj: JsonObject) -> Any:
     """Return the status that was sent with ``withStatus``. It is validated later."""
-    status = obj.get("status")
+    status = obj["status"]
     if status is None or not request.kind.has_status or not parse_flag(request.query, "withStatus"):
         return None
     if request.resource.is_namespace or request.resource.is_definition:
@@ -129,33 +135,34 @@ def _check_metadata(request: ApiRequest, metadata: RequestMetadata) -> None:
         raise invalid(request.kind, "", [cause])
 
 
-async def _create_once(
+def _prepare_object(
     context: ServerContext,
     request: ApiRequest,
     creation: CreateRequest,
     identity: NewObjectIdentity,
-) -> tuple[bytes, dict[str, str]]:
-    # Nothing is awaited from the check of the namespace until the store has accepted the write.
-    plane, kind, resource = request.plane, request.kind, request.resource
-    key = request.key_of(identity.name)
+) -> tuple[JsonObject, dict[str, str]]:
+    """Return the object to store, and the headers with warnings. Raise if it may not be stored."""
+    kind, resource = request.kind, request.resource
     if kind.namespaced:
-        namespaces.check_accepts(context, plane, identity.namespace, kind, identity.name)
+        namespaces.check_accepts(context, request.plane, kind, identity.key)
     if kind.defined:
-        definitions.check_accepts(context, plane, kind)
-    if resource.is_definition and context.builtin_definitions.get(key) is not None:
-        raise already_exists(kind, identity.name)
+        definitions.check_accepts(context, request.plane, kind)
+    if resource.is_definition and context.builtin_definitions.get(identity.key) is not None:
+        raise already_exists(kind, identity.key.name)
     prepared = prepare_create(resource, creation.obj, creation.metadata, identity, creation.status)
     prepared = apply_context_rules(context, request, prepared, None)
     headers = prepared.raise_if_invalid(kind, creation.validation)
     new = prepared.obj
     if resource.is_definition:
         new = definitions.with_status(context, request.registry, new, None)
-    new = with_author(kind, creation.set_managers(new), None, request.user.name)
-    with context.in_flight_creates.track(plane, identity.namespace, kind.storage):
-        stored = await commit.put(context, request, key, new, old=None, dry_run=creation.dry_run)
-    return stored, headers
+    return with_author(kind, creation.set_managers(new), None, request.user.name), headers
 
 
-def _generate_name(context: ServerContext, metadata: RequestMetadata) -> str:
-    base: str = metadata.fields["generateName"]
-    return base[:GENERATED_BASE_MAX] + context.new_suffix()
+def _new_identity(
+    context: ServerContext, request: ApiRequest, metadata: RequestMetadata
+) -> NewObjectIdentity:
+    name = metadata.name
+    if not name:
+        name = metadata.fields["generateName"][:GENERATED_BASE_MAX] + context.new_suffix()
+    key = ObjectKey(request.kind.storage, request.route.namespace, name)
+    return NewObjectIdentity(key, context.new_uid(), context.clock())

@@ -105,7 +105,7 @@ def check_accepts(context: ServerContext, plane: PlaneName, kind: KindInfo[Any])
 def check_empty(context: ServerContext, plane: PlaneName, resource: str) -> None:
     """Raise Conflict while objects of the kind exist or are being created."""
     left = len(context.store.snapshot(plane, resource).records)
-    if left or context.in_flight_creates.any_of_resource(plane, resource):
+    if left or any(key.resource == resource for key in context.store.pending_creates(plane)):
         why = f"{left or 'some'} objects of the kind still exist; delete them first"
         raise responses.conflict(DEFINITION, resource, why)
 

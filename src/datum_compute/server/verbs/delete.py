@@ -98,7 +98,7 @@ async def delete(context: ServerContext, request: ApiRequest) -> Response:
     deleted = await _delete_one(context, request, request.key, options)
     if deleted.is_removed:
         return json_response(_success(request, decode(deleted.body)))
-    return json_response(representation.encode_object(deleted.body))
+    return json_response(representation.encode_response(deleted.body))
 
 
 async def delete_collection(context: ServerContext, request: ApiRequest) -> Response:

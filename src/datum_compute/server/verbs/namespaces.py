@@ -86,9 +86,10 @@ def validate_finalizers(new: JsonObject, old: JsonObject) -> list[Cause]:
 
 
 def check_accepts(
-    context: ServerContext, plane: PlaneName, namespace: str, kind: KindInfo[Any], name: str
+    context: ServerContext, plane: PlaneName, kind: KindInfo[Any], key: ObjectKey
 ) -> None:
-    """Raise NotFound or Forbidden unless objects may be created in the namespace."""
+    """Raise NotFound or Forbidden unless the object may be created in its namespace."""
+    namespace = key.namespace
     record = context.store.get(plane, ObjectKey(NAMESPACE.resource, "", namespace))
     if record is None:
         raise not_found(NAMESPACE, namespace)
@@ -101,7 +102,7 @@ def check_accepts(
         why = (
             f"unable to create new content in namespace {namespace} because it is being terminated"
         )
-        raise forbidden(kind, name, why, [cause])
+        raise forbidden(kind, key.name, why, [cause])
 
 
 def check_deletable(kind: KindInfo[Any], name: str) -> None:
@@ -128,6 +129,7 @@ def check_empty(
         listed = ", ".join(objects[:_SHOWN_MAX]) + (", ..." if len(objects) > _SHOWN_MAX else "")
         why = f"the namespace still holds {len(objects)} objects ({listed}); delete them first"
         raise conflict(NAMESPACE, namespace, why)
-    if context.in_flight_creates.any_in_namespace(plane, namespace):
+    # A create checks that the namespace is active, and then waits for the disk.
+    if any(key.namespace == namespace for key in context.store.pending_creates(plane)):
         why = "an object is being created in the namespace; try again"
         raise conflict(NAMESPACE, namespace, why)

@@ -40,6 +40,7 @@ from datum_compute.server.verbs.metadata import (
     update_metadata,
     with_next_generation,
 )
+from datum_compute.store.journal import ObjectKey
 
 
 class PreparedObject(msgspec.Struct, frozen=True):
@@ -63,8 +64,7 @@ class PreparedObject(msgspec.Struct, frozen=True):
 class NewObjectIdentity(msgspec.Struct, frozen=True):
     """The name, uid and creation time of a new object."""
 
-    name: str
-    namespace: str
+    key: ObjectKey
     uid: str
     now: float
 
@@ -99,8 +99,8 @@ def prepare_create(
     metadata = build_metadata(
         kind,
         sent,
-        name=identity.name,
-        namespace=identity.namespace,
+        name=identity.key.name,
+        namespace=identity.key.namespace,
         uid=identity.uid,
         now=identity.now,
     )

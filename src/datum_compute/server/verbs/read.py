@@ -120,7 +120,7 @@ async def get(context: ServerContext, request: ApiRequest) -> Response:
             scale.scale_of(request.resource, request.resource.conversion.decode_served(record))
         )
     return json_response(
-        representation.encode_object(request.resource.conversion.encode_served(record))
+        representation.encode_response(request.resource.conversion.encode_served(record))
     )
 
 

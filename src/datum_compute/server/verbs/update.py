@@ -185,7 +185,7 @@ async def change_object(
     stored, headers = await commit.retry_on_conflict(context, request, request.route.name, attempt)
     if is_scale(request):
         return json_response(scale.scale_of(request.resource, decode(stored)), headers=headers)
-    return json_response(representation.encode_object(stored), headers=headers)
+    return json_response(representation.encode_response(stored), headers=headers)
 
 
 def _store(
