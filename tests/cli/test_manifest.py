@@ -172,7 +172,6 @@ def test_a_new_workload_is_valid() -> None:
     assert parse(made)["spec"]["placements"][0]["scaleSettings"] == {
         "minReplicas": 1,
         "instanceManagementPolicy": "OrderedReady",
-        "maxUnavailable": 1,
         "progressDeadlineSeconds": 600,
     }
 

@@ -208,6 +208,7 @@ CHAIN: Mapping[str, Rules] = {
             workload.check_cities_unique,
             workload.check_city_floors,
             workload.check_canary_city,
+            workload.check_rollout_can_proceed,
             template.template_rule(
                 workload.check_port_names_unique,
                 workload.check_env_names_unique,

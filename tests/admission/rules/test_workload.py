@@ -123,3 +123,38 @@ def test_invalid_labels_of_the_template_are_refused(labels: dict[str, str]) -> N
     new = {"spec": {"template": {"metadata": {"labels": labels}}}}
     (cause,) = check_template_metadata(new, None)
     assert cause.field == "spec.template.metadata.labels"
+
+
+def scale_problems(**settings: Any) -> list[str]:
+    workload = a_workload()
+    workload["spec"]["placements"][0]["scaleSettings"] = settings
+    return [cause.message for cause in admit(WORKLOAD, workload, None)[1]]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"minReplicas": 3, "maxUnavailable": 0},
+        {"minReplicas": 3, "maxUnavailable": "0%", "maxSurge": 0},
+        {"minReplicas": 1, "maxUnavailable": 0, "maxSurge": "0%"},
+    ],
+)
+def test_a_rollout_that_could_not_proceed_is_refused_with_both_fields(settings: JsonObject) -> None:
+    (message,) = scale_problems(**settings)
+    assert "spec.placements[0].scaleSettings.maxSurge is 0" in message
+    assert "set maxSurge to 1, or maxUnavailable to 1" in message
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"minReplicas": 1, "maxUnavailable": 0},
+        {"minReplicas": 3, "maxUnavailable": 0, "maxSurge": "25%"},
+        {"minReplicas": 3, "maxSurge": 0},
+        {"minReplicas": 3},
+    ],
+)
+def test_no_unavailable_instance_is_needed_if_a_surge_instance_is_allowed(
+    settings: JsonObject,
+) -> None:
+    assert scale_problems(**settings) == []

@@ -67,7 +67,7 @@ def test_no_revision_is_recorded_without_a_change() -> None:
 
 def test_an_explicit_default_is_no_change() -> None:
     container = {"name": "app", "image": "web:1", "env": [{"name": "KEY", "value": "v-web:1"}]}
-    scale = {"minReplicas": 1, "maxUnavailable": 1, "progressDeadlineSeconds": 600}
+    scale = {"minReplicas": 1, "progressDeadlineSeconds": 600}
     written_out = from_json(
         {
             "metadata": {"name": "web", "namespace": "default", "uid": "u1"},

@@ -128,6 +128,26 @@ def check_canary_city(new: JsonObject, old: JsonObject | None) -> Iterable[Cause
         yield Cause(path, "FieldValueInvalid", why)
 
 
+_NONE = (0, "0%")
+
+
+def check_rollout_can_proceed(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+    """A rollout needs an instance that may be unavailable, or a surge instance."""
+    for index, placement in enumerate(new["spec"]["placements"]):
+        settings = placement["scaleSettings"]
+        surge, replicas = settings.get("maxSurge"), settings["minReplicas"]
+        # The default of maxSurge is 1 for one replica; see planning/rollout/slots.py.
+        has_surge = replicas == 1 if surge is None else surge not in _NONE
+        if settings.get("maxUnavailable") in _NONE and not has_surge:
+            path = f"spec.placements[{index}].scaleSettings"
+            default = f", its default for {replicas} replicas" if surge is None else ""
+            why = (
+                f"no rollout could proceed, because {path}.maxSurge is 0{default}; "
+                "set maxSurge to 1, or maxUnavailable to 1"
+            )
+            yield Cause.invalid(f"{path}.maxUnavailable", why, settings["maxUnavailable"])
+
+
 def check_port_names_unique(new: TemplateParts, old: TemplateParts | None) -> Iterable[Cause]:
     """Port names are unique in a template: containers share an address, and names select ports."""
     yield from _duplicates(

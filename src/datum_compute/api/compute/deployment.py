@@ -134,6 +134,13 @@ class GrantedSlots(ApiStruct, frozen=True, kw_only=True):
     ordinals: Annotated[str, doc("Ordinals of the slots, such as 0-3,7.")]
 
 
+class SurgeSlots(ApiStruct, frozen=True, kw_only=True):
+    """Surge instances that a rollout has created. Each of them is created once."""
+
+    template_hash: Annotated[str, doc("Hash of the template that the rollout installs.")]
+    ordinals: Annotated[ShortText, doc("Ordinals of the instances, such as 3-4.")] = ""
+
+
 class WorkloadDeploymentStatus(ReplicaCounts, frozen=True, kw_only=True):
     conditions: Conditions = []
     observed_generation: Annotated[int, doc("Generation that this status describes.")] = 0
@@ -167,6 +174,10 @@ class WorkloadDeploymentStatus(ReplicaCounts, frozen=True, kw_only=True):
         map_by("size"),
         doc("Slots that have quota. The cell uses this list while its project is unreachable."),
     ] = []
+    surge: Annotated[
+        SurgeSlots | None,
+        doc("Surge instances of the current rollout. Unset when the rollout is complete."),
+    ] = None
     last_known: Annotated[
         LastKnown | None,
         doc(

@@ -25,10 +25,10 @@ PROGRESSING = "Progressing"  # the condition type of rollouts
 CityCode = Annotated[str, Meta(pattern=CITY_CODE, max_length=32)]
 
 
-# Number or percentage of instances. It cannot be 0, because no rollout could proceed.
-MaxUnavailable = (
-    Annotated[int, Meta(ge=1, le=1000)]
-    | Annotated[str, Meta(pattern="^([1-9][0-9]?|100)%$", max_length=4)]
+# Number or percentage of instances.
+InstanceShare = (
+    Annotated[int, Meta(ge=0, le=1000)]
+    | Annotated[str, Meta(pattern="^([1-9]?[0-9]|100)%$", max_length=4)]
 )
 
 
@@ -45,13 +45,24 @@ class ScaleSettings(ApiStruct, frozen=True, kw_only=True):
         ),
     ] = "OrderedReady"
     max_unavailable: Annotated[
-        MaxUnavailable,
+        InstanceShare | None,
         doc(
             "Largest number of instances of a city that can be unavailable during a "
-            "rollout, as a number or a percentage. A percentage is rounded down, to "
-            "at least one instance."
+            "rollout, as a number or a percentage. A percentage is rounded down. It "
+            "can be 0 if surge instances are allowed, and is at least 1 otherwise. "
+            "Defaults to 0 if surge instances are allowed, and to 1 otherwise."
         ),
-    ] = 1
+    ] = None
+    max_surge: Annotated[
+        InstanceShare | None,
+        doc(
+            "Largest number of instances of a city that exist during a rollout in "
+            "addition to minReplicas, as a number or a percentage. A percentage is "
+            "rounded up. 0 is for programs that must not run twice. Defaults to 1 if "
+            "minReplicas is 1, and to 0 otherwise. A workload with scaleToZero has no "
+            "surge instances."
+        ),
+    ] = None
     min_ready_seconds: Annotated[
         Annotated[int, Meta(ge=0, le=86_400)] | None,
         doc(
@@ -190,7 +201,10 @@ class BlockedReplicas(ApiStruct, frozen=True, kw_only=True):
 
 
 class ReplicaCounts(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """Numbers of instances. All counts are written, because 0 differs from unknown."""
+    """Numbers of instances. All counts are written, because 0 differs from unknown.
+
+    Surge instances count in ``surge_replicas`` only.
+    """
 
     replicas: Annotated[int, doc("Number of existing instances.")] = 0
     current_replicas: Annotated[
@@ -205,6 +219,13 @@ class ReplicaCounts(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
         int | None,
         doc("Number of instances that have been ready for minReadySeconds."),
     ] = None
+    surge_replicas: Annotated[
+        int,
+        doc(
+            "Number of existing surge instances, which run in addition to the desired "
+            "ones until a rollout is complete. No other count includes them."
+        ),
+    ] = 0
     blocked: Annotated[
         list[BlockedReplicas],
         map_by("reason"),

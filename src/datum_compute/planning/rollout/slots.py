@@ -277,7 +277,7 @@ def unavailable_max(settings: ScaleSettings, wanted: int) -> int:
 
     At least one, because otherwise a rollout could never proceed.
     """
-    limit = settings.max_unavailable
+    limit = settings.max_unavailable or 1
     if isinstance(limit, str):
         limit = wanted * int(limit.removesuffix("%")) // 100
     return max(1, limit)
