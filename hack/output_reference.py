@@ -9,12 +9,13 @@ from msgspec import inspect
 from datum_compute.cli.errors import ERRORS
 from datum_compute.cli.render.documents import (
     DOCUMENTS,
-    EVENTS,
     LIST_SUMMARIES,
     LISTS,
     DeletedInstance,
+    ErrorDocument,
     OutputDocument,
 )
+from datum_compute.cli.render.events import EVENTS
 
 Table = Callable[[Sequence[str], Sequence[Sequence[str]]], str]
 
@@ -30,13 +31,7 @@ _DIFF_CODES = """\
 more after an error.
 
 """
-_ERRORS = """\
-With `-o json` an error is one line on stderr:
-`{"error": {"code", "reason", "message", "field", "hint", "retryable", "requestId"}}`. `code` is the
-exit code and `field` the path of the invalid field. If `retryable` is true, the same command may
-succeed later. `requestId` identifies the request in the audit log of the platform.
-
-"""
+_ERRORS = "With `-o json` an error is one line on stderr:\n\n"
 
 _EVENTS = """
 ## Events
@@ -68,7 +63,8 @@ def output_reference(header: str, table: Table) -> str:
             table(("code", "reason", "meaning"), codes),
             "\n## Errors\n\n",
             _ERRORS,
-            '## Lists\n\n`{"items": [...]}`, with these fields in each entry.\n',
+            _field_table(ErrorDocument, table),
+            '\n## Lists\n\n`{"items": [...]}`, with these fields in each entry.\n',
             *(_list_section(name, table) for name in LISTS),
             "\n## Documents\n",
             *(_section(name, DOCUMENTS[name], table) for name in DOCUMENTS),

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
-from datum_compute.cli.render.documents import PausedEvent
+from datum_compute.cli.render.events import PausedEvent
 from datum_compute.client.client import Client
 from tests.cli.objects import condition
 from tests.cli.runner import CliRunner

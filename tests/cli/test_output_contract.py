@@ -12,15 +12,17 @@ import click
 import msgspec
 import pytest
 
-from datum_compute.cli.errors import ERRORS, UsageError, error_document
+from datum_compute.cli.errors import ERRORS
 from datum_compute.cli.groups import VERBS, compute
 from datum_compute.cli.render.documents import (
     DOCUMENTS,
-    EVENTS,
     LIST_SUMMARIES,
     LISTS,
+    ErrorDocument,
+    ErrorFields,
     OutputDocument,
 )
+from datum_compute.cli.render.events import EVENTS
 from datum_compute.planning.explain.advice import ADVICE, FOREIGN
 from hack.output_reference import describe_fields
 from tests.cli.golden import READS, golden_runner, named_text
@@ -87,7 +89,9 @@ def test_every_event_has_the_documented_fields(home: Path) -> None:
 
 
 def test_every_documented_field_has_a_meaning() -> None:
-    printed = (*LISTS.values(), *LIST_SUMMARIES.values(), *DOCUMENTS.values(), *EVENTS)
+    printed: list[type[OutputDocument]] = [ErrorDocument, *EVENTS]
+    for documents in (LISTS, LIST_SUMMARIES, DOCUMENTS):
+        printed += documents.values()
     for document in printed:
         for field, (_, meaning) in describe_fields(document).items():
             assert meaning, f"{field} of {document.__name__}"
@@ -100,10 +104,12 @@ def test_exit_codes_are_the_published_ones() -> None:
     assert sorted(codes) == [1, 2, 3, 4, 5, 6, 9, 10, 11, 12, 13, 20, 21, 130]
 
 
-def test_a_json_error_has_all_its_fields() -> None:
-    assert sorted(error_document(UsageError("no"))["error"]) == sorted(
-        ("code", "reason", "message", "field", "hint", "retryable", "requestId")
-    )
+def test_a_json_error_has_the_documented_fields(tmp_path: Path) -> None:
+    cli = golden_runner(tmp_path)
+    assert cli.run("status", "no-such-workload", "-o", "json") == 3
+    printed = json.loads(cli.err)
+    assert list(printed) == list(ErrorDocument.__struct_encode_fields__)
+    assert list(printed["error"]) == list(ErrorFields.__struct_encode_fields__)
 
 
 # --- help

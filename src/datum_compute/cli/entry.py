@@ -10,7 +10,7 @@ import click
 
 from datum_compute import __version__
 from datum_compute.cli.environment import CliEnvironment
-from datum_compute.cli.errors import StoppedError, UsageError, error_document
+from datum_compute.cli.errors import StoppedError, UsageError
 from datum_compute.cli.groups import compute
 from datum_compute.cli.render.output import build_output
 
@@ -81,9 +81,11 @@ def complete_variable(program: str) -> str:
 
 
 def _report(error: UsageError, environment: CliEnvironment, arguments: Sequence[str]) -> int:
+    from datum_compute.cli.render.documents import error_document, to_document
+
     output = build_output(environment)
     if _wants_json(arguments):
-        output.note(json.dumps(error_document(error)))
+        output.note(json.dumps(to_document(error_document(error))))
     else:
         output.error(error.message, error.hint)
     return error.exit_code

@@ -22,7 +22,7 @@ for what would otherwise be 1.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from datum_compute.api.errors import ApiError
@@ -129,21 +129,6 @@ ERRORS: tuple[type[UsageError], ...] = (
     *(DeclinedError, NotEnabledError, DeniedError, PendingError, UnavailableError),
     *(FailedError, TimedOutError, StoppedError),
 )
-
-
-def error_document(error: UsageError) -> dict[str, Any]:
-    """Return the error as JSON, which is printed on stderr with ``-o json``."""
-    return {
-        "error": {
-            "code": error.exit_code,
-            "reason": error.reason,
-            "message": error.message,
-            "field": error.field,
-            "hint": error.hint,
-            "retryable": error.retryable,
-            "requestId": error.request_id,
-        }
-    }
 
 
 def from_api_error(error: ApiError, command: BuildCommand) -> UsageError:

@@ -15,7 +15,8 @@ from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import StoppedError, TimedOutError, UnavailableError
 from datum_compute.cli.groups import NounGroup
 from datum_compute.cli.options import connection_options, output_option, parse_duration, yes_option
-from datum_compute.cli.render.documents import AccessDocument, AccessEvent, extend_document
+from datum_compute.cli.render.documents import AccessDocument, extend_document
+from datum_compute.cli.render.events import AccessEvent
 from datum_compute.cli.render.listing import age_since, print_document, read_options
 from datum_compute.cli.render.output import render_age
 from datum_compute.cli.render.prompt import confirm

@@ -20,7 +20,7 @@ from datum_compute.cli.arguments import workload_argument
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import StoppedError, TimedOutError
 from datum_compute.cli.options import connection_options, output_option, wait_options, yes_option
-from datum_compute.cli.render.documents import (
+from datum_compute.cli.render.events import (
     AppliedEvent,
     DeletedEvent,
     PlanEvent,

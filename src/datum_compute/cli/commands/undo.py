@@ -11,7 +11,7 @@ from datum_compute.cli.arguments import workload_argument
 from datum_compute.cli.commands.history import REVISION_NAME, pick_revision, read_history
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.options import connection_options, output_option, wait_options
-from datum_compute.cli.render.documents import UndoEvent
+from datum_compute.cli.render.events import UndoEvent
 from datum_compute.cli.workload.deploy import ChangeOptions, change_workload
 from datum_compute.cli.workload.observe import find_workload
 from datum_compute.cli.workload.undo_target import PARTS, Part, find_undo_target, restore

@@ -21,7 +21,8 @@ from datum_compute.cli.connect.target import ResolvedTarget, resolve_target
 from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import OtherError, UsageError, from_api_error
 from datum_compute.cli.options import parse_duration, target_options
-from datum_compute.cli.render.documents import EVENTS, OutputDocument, to_document
+from datum_compute.cli.render.documents import OutputDocument, to_document
+from datum_compute.cli.render.events import EVENTS
 from datum_compute.cli.render.output import Output, build_output
 from datum_compute.client.auth.kubeconfig import build_client
 from datum_compute.client.client import Client

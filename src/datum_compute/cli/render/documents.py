@@ -1,8 +1,8 @@
-"""The JSON documents and events of the command line, with the meaning of each field.
+"""The JSON documents of the command line, with the meaning of each field.
 
 Each document is a Struct. Commands build it; JSON, docs/reference/cli-output.md and the contract
 test derive from it. An optional field that is UNSET is omitted. Fields are only added: a field that
-no longer applies stays, with an empty value.
+no longer applies stays, with an empty value. The events of changes and waits are in ``events.py``.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.fields import DateTime, doc
+from datum_compute.cli.errors import UsageError
 
 D = TypeVar("D", bound="OutputDocument")
 
@@ -447,134 +447,35 @@ DOCUMENTS: Mapping[str, type[OutputDocument]] = {
 }
 
 
-# --- Events that changes and waits print with ``-o json``, besides schema, event and at
+# --- Errors
 
 
-class PlanEvent(OutputDocument):
-    """The changes; for a deploy also their effect on instances and quota."""
-
-    workload: Annotated[str, doc("Name of the workload.")]
-    place: Annotated[str, doc("The project, with the namespace if it is not default.")]
-    action: Annotated[str, doc("created, updated, unchanged or deleted.")]
-    changes: Annotated[list[str], doc("Fields that change, one line each; secrets are masked.")]
-    removals: Annotated[list[str], doc("Fields or cities that would be removed.")]
-    recreated: Annotated[
-        list[str] | UnsetType,
-        doc("Instances that would be replaced, in the order of each city."),
-    ] = UNSET
-    removed: Annotated[list[str] | UnsetType, doc("Instances that would be deleted.")] = UNSET
-    created: Annotated[int | UnsetType, doc("Number of instances that would be created.")] = UNSET
-    quota: Annotated[list[str] | UnsetType, doc("Quota usage after the change.")] = UNSET
-    references: Annotated[
-        list[str] | UnsetType, doc("ConfigMaps and Secrets, and whether they exist.")
-    ] = UNSET
-    images: Annotated[list[str] | UnsetType, doc("Results of the check of the images.")] = UNSET
-    warnings: Annotated[list[str] | UnsetType, doc("Problems that do not prevent the change.")] = (
-        UNSET
-    )
-    problems: Annotated[
-        list[str] | UnsetType, doc("Problems that prevent instances from starting.")
-    ] = UNSET
-
-
-class UndoEvent(OutputDocument):
-    """The revision that is being restored."""
-
-    workload: Annotated[str, doc("Name of the workload.")]
-    revision: Annotated[str, doc("Number of the revision.")]
-    undo_with: Annotated[str, doc("The command that undoes the change.")]
-
-
-class AppliedEvent(OutputDocument):
-    """The change was written."""
-
-    workload: Annotated[str, doc("Name of the workload.")]
-    place: Annotated[str, doc("The project, with the namespace if it is not default.")]
-    action: Annotated[str, doc("created, updated, unchanged or deleted.")]
-    uid: Annotated[str, doc("Unique id of the workload.")]
-    generation: Annotated[
-        int | UnsetType, doc("Generation of the workload; not after a deletion.")
-    ] = UNSET
-
-
-class WaitingEvent(OutputDocument):
-    """The platform has not observed the change yet."""
-
-    generation: Annotated[int, doc("Generation of the workload.")]
-
-
-class RowEvent(PlaceDocument):
-    """Counts, phase or reason of a city changed."""
-
-
-class BlockedEvent(CauseDocument):
-    """No progress for a while: the cause, who has to act, and the next command."""
-
-    explain: Annotated[str, doc("The command that explains the cause.")]
-
-
-class SilentEvent(OutputDocument):
-    """The platform does not respond; the request is retried."""
-
+class ErrorFields(OutputDocument):
+    code: Annotated[int, doc("Exit code of the command.")]
+    reason: Annotated[str, doc("The reason in one word, for programs.")]
     message: Annotated[str, doc("The error in a sentence, for people.")]
+    field: Annotated[str, doc("Path of the invalid field; empty if there is none.")]
+    hint: Annotated[str, doc("What to do next, with a command; or empty.")]
+    retryable: Annotated[bool, doc("Whether the same command may succeed later.")]
+    request_id: Annotated[
+        str, doc("Identifies the request in the audit log of the platform; or empty.")
+    ]
 
 
-class AnsweringEvent(OutputDocument):
-    """The platform responds again."""
+class ErrorDocument(OutputDocument):
+    """What a failed command prints on stderr with ``-o json``."""
+
+    error: Annotated[ErrorFields, doc("The error.")]
 
 
-class RemovingEvent(OutputDocument):
-    """Objects of a workload that are not deleted yet."""
-
-    left: Annotated[list[str], doc("Objects that are not deleted yet.")]
-
-
-class UnconfirmedEvent(OutputDocument):
-    """The workload is deleted, but may still run on an unreachable cell."""
-
-    message: Annotated[str, doc("The reason in a sentence, for people.")]
-
-
-class PausedEvent(OutputDocument):
-    """The rollout is paused, and waits to be resumed."""
-
-    workload: Annotated[str, doc("Name of the workload.")]
-    generation: Annotated[int, doc("Generation of the workload.")]
-    elapsed_seconds: Annotated[float, doc("Duration of the wait.")]
-    cities: Annotated[list[PlaceDocument], doc("Placements in their cities, with counts.")]
-    removing: Annotated[list[PlaceDocument], doc("Cities whose instances are being removed.")]
-
-
-class DoneEvent(PausedEvent):
-    """The rollout is complete."""
-
-
-class DeletedEvent(OutputDocument):
-    """The workload is deleted."""
-
-    workload: Annotated[str, doc("Name of the workload.")]
-    place: Annotated[str, doc("The project, with the namespace if it is not default.")]
-    uid: Annotated[str, doc("Unique id of the workload.")]
-
-
-class AccessEvent(AccessDocument):
-    """The access of the project, after a request."""
-
-
-# The value of ``event`` for each event.
-EVENTS: Mapping[type[OutputDocument], str] = {
-    PlanEvent: "plan",
-    UndoEvent: "undo",
-    AppliedEvent: "applied",
-    WaitingEvent: "waiting",
-    RowEvent: "row",
-    BlockedEvent: "blocked",
-    SilentEvent: "silent",
-    AnsweringEvent: "answering",
-    RemovingEvent: "removing",
-    UnconfirmedEvent: "unconfirmed",
-    PausedEvent: "paused",
-    DoneEvent: "done",
-    DeletedEvent: "done",
-    AccessEvent: "access",
-}
+def error_document(error: UsageError) -> ErrorDocument:
+    fields = ErrorFields(
+        code=error.exit_code,
+        reason=error.reason,
+        message=error.message,
+        field=error.field,
+        hint=error.hint,
+        retryable=error.retryable,
+        request_id=error.request_id,
+    )
+    return ErrorDocument(fields)

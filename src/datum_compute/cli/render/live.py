@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from datum_compute.cli.connect.session import Session
 from datum_compute.cli.environment import CliEnvironment
-from datum_compute.cli.render.documents import RowEvent, WaitingEvent, extend_document
+from datum_compute.cli.render.documents import extend_document
+from datum_compute.cli.render.events import RowEvent, WaitingEvent
 from datum_compute.cli.render.output import one_line, render_age, replace_unencodable
 from datum_compute.cli.workload.rollout import Phase, Place, PlaceProgress, Progress, place_document
 

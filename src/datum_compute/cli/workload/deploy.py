@@ -33,7 +33,7 @@ from datum_compute.api.errors import AlreadyExists
 from datum_compute.api.meta.codec import JsonObject, deep_copy, from_json
 from datum_compute.cli.connect.session import Session
 from datum_compute.cli.errors import MissingError, UsageError
-from datum_compute.cli.render.documents import AppliedEvent, PlanEvent
+from datum_compute.cli.render.events import AppliedEvent, PlanEvent
 from datum_compute.cli.render.plan import render_plan, render_preview
 from datum_compute.cli.render.prompt import check_confirmation, confirm
 from datum_compute.cli.workload.access import ensure_access

@@ -17,13 +17,8 @@ from datum_compute.api.compute.workload import Workload
 from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
 from datum_compute.cli.connect.session import Session
 from datum_compute.cli.errors import ConflictError, FailedError, StoppedError, TimedOutError
-from datum_compute.cli.render.documents import (
-    BlockedEvent,
-    CauseDocument,
-    DoneEvent,
-    PausedEvent,
-    extend_document,
-)
+from datum_compute.cli.render.documents import CauseDocument, extend_document
+from datum_compute.cli.render.events import BlockedEvent, DoneEvent, PausedEvent
 from datum_compute.cli.render.live import RolloutView, build_view
 from datum_compute.cli.render.output import one_line, render_age, render_count
 from datum_compute.cli.workload.observe import Observed, belongs_to, observe

@@ -23,7 +23,7 @@ from datum_compute.api.errors import (
 from datum_compute.api.meta.objects import ApiObject, KindInfo
 from datum_compute.cli.connect.session import Session
 from datum_compute.cli.environment import CliTimeouts
-from datum_compute.cli.render.documents import AnsweringEvent, SilentEvent
+from datum_compute.cli.render.events import AnsweringEvent, SilentEvent
 
 T = TypeVar("T")
 
