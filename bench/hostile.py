@@ -8,11 +8,11 @@ processor time. The best of three runs counts, because other programs on the mac
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Sequence
 
 from bench import unread_watches
 from bench.measurement import Measurement
+from datum_compute.app.process import settle_memory
 from testkit.hostile.corpus import CORPUS
 from testkit.hostile.logs import LOGS
 from testkit.hostile.measure import (
@@ -27,7 +27,7 @@ RUNS = 3
 
 
 def measure() -> list[Measurement]:
-    gc.set_threshold(50_000, 20, 50)  # as in the server
+    settle_memory()  # as the server does
     found = []
     for hostile in CORPUS:
         costs = [asyncio.run(measure_cost(hostile)) for _ in range(RUNS)]

@@ -22,7 +22,7 @@ def pytest_sessionstart() -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)  # as the server does
+    gc.set_threshold(50_000, 20, 50)  # tests leave little garbage
     gc.enable()
 
 

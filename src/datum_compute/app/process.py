@@ -104,6 +104,14 @@ async def _serve_traced(serve: Serve, stop: asyncio.Event, tracer: Tracer | None
 # --- Garbage collection
 # Objects that the store loads at the start are never garbage, so collection is off during the
 # start. ``settle_memory`` excludes them from all later collections.
+#
+# A collection stops the event loop for 0.1 to 0.2 us per object that it traverses. The collections
+# of young objects are frequent and short (under 1 ms), so that they do not delay requests. Those of
+# the middle generation traverse what survived 20 of them. All objects are traversed rarely.
+
+YOUNG_OBJECTS_MAX = 5_000
+_MIDDLE_COLLECTION_EVERY = 20  # collections of young objects
+_FULL_COLLECTION_EVERY = 500  # collections of the middle generation
 
 
 @contextmanager
@@ -117,9 +125,9 @@ def paused_garbage_collection() -> Iterator[None]:
 
 
 def settle_memory() -> None:
-    """Exclude all current objects from garbage collection, and collect less often."""
+    """Exclude all current objects from garbage collection, and traverse all others rarely."""
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(YOUNG_OBJECTS_MAX, _MIDDLE_COLLECTION_EVERY, _FULL_COLLECTION_EVERY)
     gc.enable()
 
 

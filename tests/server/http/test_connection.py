@@ -6,7 +6,7 @@ import asyncio
 
 from datum_compute.api.http import Request, Response
 from datum_compute.server.encoding.list_body import WHOLE_BYTES_MAX
-from datum_compute.server.http.response_writer import AHEAD_PER_BATCH
+from datum_compute.server.http.response_writer import AHEAD_PER_BATCH, STEPS_PER_PASS
 from datum_compute.server.http.server import HttpServer
 from testkit.api_server.running_server import START_S
 from tests.server.http.wire import Wire, request
@@ -120,3 +120,39 @@ async def test_requests_of_clients_that_disconnected_do_not_stay_unfinished() ->
     own.send(request_of("bob"))
     assert has_answers(own, 1)
     await own.answer(1)
+
+
+async def test_the_response_of_a_user_is_not_behind_the_responses_of_a_flood() -> None:
+    front = Front()
+    flood, own = await front.flood(3 * STEPS_PER_PASS), await front.connect("bob")
+    own.send(request_of("bob", "/commit"))
+    await own.settled()
+    finished: list[int] = []
+
+    def note_finished() -> None:
+        finished.append(sum(has_answers(wire, 2) for wire in flood))
+        if not has_answers(own, 2):
+            asyncio.get_running_loop().call_soon(note_finished)
+
+    front.committed.set()
+    note_finished()
+    await own.answer(1)
+    assert finished[-1] <= STEPS_PER_PASS
+    for wire in flood:
+        assert (await wire.answer(1)).status == 200
+
+
+async def test_a_connection_is_not_read_while_its_user_has_more_requests_than_a_pass_serves() -> (
+    None
+):
+    front = Front()
+    crowd = [await front.connect("ann") for _ in range(2 * STEPS_PER_PASS)]
+    for wire in crowd:
+        wire.send(request_of("ann"))
+    first, last = crowd[0], crowd[-1]
+    await asyncio.sleep(0)
+    assert (has_answers(first, 2), has_answers(last, 2)) == (True, False)
+    last.send(request_of("ann"))
+    assert not last.is_reading()
+    assert (await last.answer(1)).status == (await last.answer(2)).status == 200
+    assert last.is_reading()

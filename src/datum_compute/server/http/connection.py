@@ -87,6 +87,7 @@ class HttpConnection(asyncio.Protocol):
         self._unfinished_user: str | None = None  # in ``unfinished``
         self._is_ending = False  # received bytes are ignored
         self._is_reading = True
+        self._waits_for_turn = False  # received bytes wait for ``_advance_in_turn``
         self._deadline_stage: Stage | None = None  # the stage for which the deadline was set
         self._stream: BufferedStream | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -141,10 +142,13 @@ class HttpConnection(asyncio.Protocol):
             self._upgraded.feed(data)
         elif not self._is_ending:
             self._parser.feed(data)
-            if self._parser.requests and self._can_go_ahead():
+            if self._waits_for_turn:
+                self._set_reading(False)  # many connections of the user are served first
+            elif self._parser.requests and self._can_go_ahead():
                 self._advance()
             else:
-                self._shared.batcher.schedule(self._advance)
+                self._waits_for_turn = True
+                self._schedule(self._advance_in_turn)
 
     def pause_writing(self) -> None:
         self._writer.pause()
@@ -240,6 +244,9 @@ class HttpConnection(asyncio.Protocol):
             return False
         return self._shared.batcher.take_place_ahead()
 
+    def _schedule(self, step: Callable[[], None]) -> None:
+        self._shared.batcher.schedule(step, self._account.user)
+
     def _count_unfinished(self) -> None:
         user, unfinished = self._account.user, self._shared.unfinished
         self._unfinished_user = user
@@ -286,6 +293,12 @@ class HttpConnection(asyncio.Protocol):
                 self._deadline_stage = parser.stage
                 self._wait_for_client(_DEADLINES_S[parser.stage])
 
+    def _advance_in_turn(self) -> None:
+        self._waits_for_turn = False
+        if not self._is_ending:
+            self._set_reading(True)
+            self._advance()
+
     def _set_reading(self, enabled: bool) -> None:
         if self._is_reading is not enabled:
             self._is_reading = enabled
@@ -307,7 +320,7 @@ class HttpConnection(asyncio.Protocol):
         self._task = result
         self._count_unfinished()
         finish = partial(self._finish_dispatch, parsed, result)
-        result.add_done_callback(lambda _: self._shared.batcher.schedule(finish))
+        result.add_done_callback(lambda _: self._schedule(finish))
 
     def _finish_dispatch(self, parsed: ParsedRequest, task: asyncio.Task[Response]) -> None:
         self._task = None
@@ -390,7 +403,7 @@ class HttpConnection(asyncio.Protocol):
         if closing:
             self._close()
         elif self._parser.requests:
-            self._shared.batcher.schedule(self._advance)  # other connections are served first
+            self._schedule(self._advance)  # other connections are served first
         else:
             self._advance()
 

@@ -83,26 +83,42 @@ _log = logging.getLogger(__name__)
 # Large responses are sent in pieces. All connections together send this many pieces in one pass of
 # the loop: encrypting one takes 0.1 to 0.2 ms.
 PIECES_PER_PASS = 2
+# Steps in one batch: about 0.5 ms of requests and responses. The other steps run in the next passes
+# of the loop, so that a flood of many connections does not make one pass long.
+STEPS_PER_PASS = 16
 # So many requests of users without unfinished requests are served before each batch. More of them
 # are a crowd, which a batch serves with less CPU time.
 AHEAD_PER_BATCH = 4
 
+Step = Callable[[], None]
+
 
 class WriteBatcher:
-    """Batches the work of all connections in one pass of the loop: first it dispatches all requests
-    that have arrived, then it writes all responses."""
+    """Batches the work of all connections in one pass of the loop: first it dispatches requests
+    that have arrived, then it writes all responses. While more than ``STEPS_PER_PASS`` steps wait,
+    users take turns."""
 
     def __init__(self) -> None:
-        self._steps: list[Callable[[], None]] = []
-        self._flushes: list[Callable[[], None]] | None = None
+        # The waiting steps of each user. The user whose turn is next comes first.
+        self._steps: dict[str, deque[Step]] = {}
+        self._is_scheduled = False
+        self._flushes: list[Step] | None = None
         self._pieces: deque[asyncio.Future[None]] = deque()
         self._ahead = 0  # requests served since the last batch
 
-    def schedule(self, step: Callable[[], None]) -> None:
-        """Run ``step`` in the next batch."""
-        if not self._steps:
+    def schedule(self, step: Step, user: str) -> None:
+        """Run ``step`` after the other steps of ``user``, in one of the next batches."""
+        waiting = self._steps.get(user)
+        if waiting is None:
+            self._steps[user] = deque((step,))
+        else:
+            waiting.append(step)
+        self._schedule_batch()
+
+    def _schedule_batch(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._run)
-        self._steps.append(step)
 
     def take_place_ahead(self) -> bool:
         """Return True if one more request may be served before the next batch."""
@@ -111,7 +127,7 @@ class WriteBatcher:
         self._ahead += 1
         return True
 
-    def on_flush(self, flush: Callable[[], None]) -> bool:
+    def on_flush(self, flush: Step) -> bool:
         """Run ``flush`` at the end of the current batch. Return False if no batch is running."""
         if self._flushes is None:
             return False
@@ -139,17 +155,31 @@ class WriteBatcher:
             asyncio.get_running_loop().call_soon(self._release_pieces)
 
     def _run(self) -> None:
-        steps, self._steps = self._steps, []
+        self._is_scheduled = False
         self._ahead = 0
-        flushes: list[Callable[[], None]] = []
+        flushes: list[Step] = []
         self._flushes = flushes
-        _run_each(steps)
+        _run_each(self._take_steps())
         self._flushes = None
         if flushes:
             _run_each(flushes)
+        if self._steps:
+            self._schedule_batch()
+
+    def _take_steps(self) -> list[Step]:
+        """Remove and return the steps of one batch: one of each user in turn."""
+        waiting = self._steps
+        taken: list[Step] = []
+        while waiting and len(taken) < STEPS_PER_PASS:
+            user = next(iter(waiting))
+            steps = waiting.pop(user)
+            taken.append(steps.popleft())
+            if steps:
+                waiting[user] = steps  # now the last in turn
+        return taken
 
 
-def _run_each(steps: list[Callable[[], None]]) -> None:
+def _run_each(steps: list[Step]) -> None:
     """Run all steps. The failure of one connection does not affect the others."""
     for step in steps:
         try:
