@@ -8,14 +8,19 @@ from random import Random
 import msgspec
 import pytest
 
+from datum_compute.api import labels
+from datum_compute.api.compute.deployment import WorkloadDeployment
 from datum_compute.api.compute.instance import Instance, InstanceSpec, InstanceStatus
 from datum_compute.api.conditions import Condition
 from datum_compute.api.events import Event
-from datum_compute.api.kinds import EVENT, INSTANCE, WORKLOAD
+from datum_compute.api.kinds import DEPLOYMENT, EVENT, INSTANCE, WORKLOAD
 from datum_compute.api.meta.objects import ObjectMeta, OwnerReference, Ref
 from datum_compute.api.planes import HUB, PlaneName, cell_plane
 from datum_compute.controllers.events import user_events
+from datum_compute.planning.apply import plan_object
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Wait
+from datum_compute.planning.workload.deployments import desired_deployments
+from datum_compute.runtime.event_recorder import EventRequest
 from datum_compute.server.access.audit import AuditEvent
 from testkit.builders import a_new_workload, a_template
 from testkit.sim.loop import VirtualLoop, run_virtual
@@ -72,9 +77,66 @@ def test_only_transitions_are_reported(
     assert events_of(an_instance(*before), *after) == expected
 
 
-def test_a_terminating_object_causes_no_warning() -> None:
+def test_the_start_of_a_deletion_is_one_normal_event() -> None:
     leaving = an_instance("True", "Available", terminating=True)
-    assert events_of(leaving, "False", "Stopping") == []
+    assert events_of(leaving, "False", "Stopping") == ["Normal Terminating: why"]
+    stopping = an_instance("False", "Stopping", terminating=True)
+    assert events_of(stopping, "False", "Removing") == []
+    assert events_of(stopping, "False", "ImageUnavailable") == []
+
+
+def in_workload(instance: Instance) -> Instance:
+    of_workload = {labels.WORKLOAD_NAME: "shop", labels.WORKLOAD_UID: "u-shop"}
+    metadata = msgspec.structs.replace(instance.metadata, labels=of_workload)
+    return msgspec.structs.replace(instance, metadata=metadata)
+
+
+def test_an_instance_event_in_a_project_is_related_to_its_workload_and_repeated_for_it() -> None:
+    instance = in_workload(an_instance("True", "Available"))
+    ready = {"type": "Ready", "status": "False", "reason": "ImageUnavailable", "message": "why"}
+    action = PatchStatus(PROJECT, INSTANCE, REF, "1", {"conditions": [ready]}, "report")
+    of_instance, of_workload = user_events(action, instance)
+    assert related(of_instance) == ("Instance", "web-0", "Workload", "shop")
+    assert related(of_workload) == ("Workload", "shop", "WorkloadDeployment", "web")
+    assert (of_workload.message, of_workload.member, of_workload.cause) == (
+        *("ImageUnavailable", "web-0"),
+        "why",
+    )
+    in_cell = PatchStatus(DFW, INSTANCE, REF, "1", {"conditions": [ready]}, "report")
+    assert [event.related for event in user_events(in_cell, instance)] == [None]
+
+
+def test_a_created_instance_is_an_event_of_its_deployment_and_its_workload() -> None:
+    instance = in_workload(an_instance("False", "Pending"))
+    of_deployment, of_workload = user_events(Create(PROJECT, INSTANCE, instance, "scale up"), None)
+    assert related(of_deployment) == ("WorkloadDeployment", "web", "Workload", "shop")
+    assert related(of_workload) == ("Workload", "shop", "WorkloadDeployment", "web")
+    assert {of_deployment.reason, of_workload.reason} == {"InstanceCreated"}
+
+
+def test_a_changed_number_of_instances_is_an_event_of_the_workload() -> None:
+    workload = a_new_workload("web:1", replicas=2)
+    workload = msgspec.structs.replace(
+        workload, metadata=msgspec.structs.replace(workload.metadata, uid="u-web")
+    )
+    deployment = desired_deployments(workload)[0]
+    grow = plan_object(PROJECT, DEPLOYMENT, with_replicas(deployment, 3), deployment, "scale")
+    (event,) = user_events(grow[0], deployment)
+    assert (event.object.kind, event.object.uid, event.reason) == ("Workload", "u-web", "Scaled")
+    assert f"{event.message} {event.member}" == "Scaled from 2 to 3 instances: DFW"
+    paused = Patch(PROJECT, DEPLOYMENT, REF, {"spec": {"paused": True}}, "pause")
+    assert list(user_events(paused, deployment)) == []
+
+
+def with_replicas(deployment: WorkloadDeployment, replicas: int) -> WorkloadDeployment:
+    settings = msgspec.structs.replace(deployment.spec.scale_settings, min_replicas=replicas)
+    spec = msgspec.structs.replace(deployment.spec, scale_settings=settings)
+    return msgspec.structs.replace(deployment, spec=spec)
+
+
+def related(event: EventRequest) -> tuple[str, str, str, str]:
+    assert event.related is not None
+    return event.object.kind, event.object.name, event.related.kind, event.related.name
 
 
 def test_removed_conditions_are_not_reported() -> None:
@@ -159,13 +221,23 @@ def test_events_of_a_workload_appear_on_its_project_and_cell_once() -> None:
         await asyncio.sleep(SETTLE_S)
         on_project = reasons((await user.list(EVENT)).items)
         assert on_project == {
-            "Workload": ["AvailablePlacementFound", "Deleted", *of("WorkloadDeployment")],
-            "WorkloadDeployment": ["Deleted", *of("Instance"), "StableInstanceFound"],
+            "Workload": sorted(
+                [
+                    *("Available", "AvailablePlacementFound", "Deleted", "Terminating"),
+                    *of("WorkloadDeployment"),
+                    *of("Instance"),
+                ]
+            ),
+            "WorkloadDeployment": [
+                "Deleted",
+                *of("Instance"),
+                *("StableInstanceFound", "Terminating"),
+            ],
             "Instance": ["Available"],
         }
         operator = platform.client(CELL, f"token-of-{CELL}")
         on_cell = reasons((await operator.list(EVENT)).items)
-        assert on_cell["Instance"] == ["Available", "Deleted"]
+        assert on_cell["Instance"] == ["Available", "Deleted", "Terminating"]
         hub = platform.client(HUB, f"token-of-{HUB}")
         assert (await hub.list(EVENT)).items == []
         running.cancel()

@@ -3,13 +3,20 @@
 Each transition is reported once, because an action is planned only for a change and succeeds for
 only one writer. Events are recorded on projects and cells, about the kinds in
 ``_SUMMARY_CONDITION``. Their reasons are listed in ``docs/reference/events.md``.
+
+In a project, an event about a WorkloadDeployment or an Instance has the Workload as related object.
+An event about an Instance is also recorded about the Workload, because ``kubectl events --for``
+selects by the object of the event and not by the related one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+from datum_compute.api import labels
+from datum_compute.api.compute.deployment import WorkloadDeployment
 from datum_compute.api.conditions import TRUE, Condition, find_condition
 from datum_compute.api.events import DELETION_UNCONFIRMED
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
@@ -58,6 +65,8 @@ EVENT_ONLY_REASONS = {
     "It is kept, and is checked again when its labels change.",
     "WakeFailed": "Warning: a connection to a sleeping instance was closed, because the instance "
     "was not ready in time.",
+    "Scaled": "The number of instances of the Workload changed in a city.",
+    "Terminating": "The object is being deleted.",
     "Deleted": "The object and everything that belonged to it are deleted. In a project this is "
     "confirmed for reachable cells.",
     DELETION_UNCONFIRMED: "Warning: the deployment was deleted while its cell was unreachable. Its "
@@ -74,6 +83,12 @@ def user_events(action: Action, observed: Any) -> Iterator[EventRequest]:
 
     ``observed`` is the object before the action. For a create with status it is the created object.
     """
+    subject = action.object if isinstance(action, Create) else observed
+    for event in _events_of(action, observed):
+        yield from _add_workload(event, subject)
+
+
+def _events_of(action: Action, observed: Any) -> Iterator[EventRequest]:
     match action:
         case Create(plane, kind, obj) if has_events(plane, kind):
             yield from _owner_events(plane, obj, f"{kind.kind}Created", "Created")
@@ -85,6 +100,10 @@ def user_events(action: Action, observed: Any) -> Iterator[EventRequest]:
         case PatchStatus(plane, kind, _, _, status) if observed and has_events(plane, kind):
             yield from _status_events(plane, kind, observed, status)
             yield from _wake_events(plane, kind, observed, status)
+        case Patch(plane, _, _, {"spec": {"scaleSettings": {"minReplicas": int(replicas)}}}) if (
+            isinstance(observed, WorkloadDeployment) and plane_role(plane) == "project"
+        ):
+            yield from _scale_events(plane, observed, replicas)
         case Patch(plane, kind, _, patch, _, unconfirmed_warning) if observed and has_events(
             plane, kind
         ):
@@ -120,16 +139,9 @@ def _owner_events(
 
     The recorder combines equal events about several objects of the owner.
     """
-    for owner in obj.metadata.owner_references:
-        if owner.controller and owner.kind in _SUMMARY_CONDITION:
-            about = ObjectReference(
-                api_version=owner.api_version,
-                kind=owner.kind,
-                namespace=obj.metadata.namespace,
-                name=owner.name,
-                uid=owner.uid,
-            )
-            yield EventRequest(plane, about, "Normal", reason, message, obj.metadata.name, cause)
+    owner = _controller_of(obj)
+    if owner is not None and owner.kind in _SUMMARY_CONDITION:
+        yield EventRequest(plane, owner, "Normal", reason, message, obj.metadata.name, cause)
 
 
 def _status_events(
@@ -157,11 +169,76 @@ def _condition_events(
     if new is None or (old is not None and old.reason == new.reason and old.status == new.status):
         return
     message, about = new.message or new.reason, reference_to(kind, obj)
-    if new.status == TRUE:
+    if obj.is_terminating:
+        if new.reason in REMOVAL_REASONS and (old is None or old.reason not in REMOVAL_REASONS):
+            yield EventRequest(plane, about, "Normal", "Terminating", message)
+    elif new.status == TRUE:
         yield EventRequest(plane, about, "Normal", new.reason, message)
-    elif not obj.is_terminating and (_was_true(old) or new.reason not in NORMAL_PROGRESS_REASONS):
+    elif _was_true(old) or new.reason not in NORMAL_PROGRESS_REASONS:
         is_removed = new.reason in REMOVAL_REASONS
         yield EventRequest(plane, about, "Normal" if is_removed else "Warning", new.reason, message)
+
+
+def _scale_events(
+    plane: PlaneName, deployment: WorkloadDeployment, replicas: int
+) -> Iterator[EventRequest]:
+    """Return an event about the Workload. The recorder combines the cities with equal changes."""
+    before, workload = deployment.spec.scale_settings.min_replicas, _workload_of(deployment)
+    if workload is not None and replicas != before:
+        message = f"Scaled from {before} to {replicas} instances:"
+        city = deployment.spec.city_code
+        yield EventRequest(plane, workload, "Normal", "Scaled", message, member=city)
+
+
+def _add_workload(event: EventRequest, subject: ApiObject | None) -> Iterator[EventRequest]:
+    """Return the event with its Workload, and for an Instance also as an event of the Workload.
+
+    The recorder combines the events of several Instances.
+    """
+    workload = _workload_of(subject) if subject and plane_role(event.plane) == "project" else None
+    if workload is None or subject is None or event.object.kind == WORKLOAD.kind:
+        yield event
+        return
+    yield replace(event, related=workload)
+    if event.member:  # created or removed
+        yield replace(event, object=workload, related=event.object)
+    elif event.object.kind == INSTANCE.kind:
+        yield replace(
+            event,
+            object=workload,
+            related=_controller_of(subject),
+            message=event.reason,
+            member=subject.metadata.name,
+            cause=event.message,
+        )
+
+
+def _workload_of(obj: ApiObject) -> ObjectReference | None:
+    """Return the Workload that the labels of a WorkloadDeployment or an Instance name."""
+    of_object = obj.metadata.labels
+    name, uid = of_object.get(labels.WORKLOAD_NAME), of_object.get(labels.WORKLOAD_UID)
+    if not name or not uid:
+        return None
+    return ObjectReference(
+        api_version=WORKLOAD.api_version,
+        kind=WORKLOAD.kind,
+        namespace=obj.metadata.namespace,
+        name=name,
+        uid=uid,
+    )
+
+
+def _controller_of(obj: ApiObject) -> ObjectReference | None:
+    for owner in obj.metadata.owner_references:
+        if owner.controller:
+            return ObjectReference(
+                api_version=owner.api_version,
+                kind=owner.kind,
+                namespace=obj.metadata.namespace,
+                name=owner.name,
+                uid=owner.uid,
+            )
+    return None
 
 
 def _wake_events(

@@ -75,6 +75,7 @@ class EventRequest:
     message: str
     member: str = ""
     cause: str = ""
+    related: ObjectReference | None = None
 
 
 def reference_to(kind: KindInfo[Any], obj: ApiObject) -> ObjectReference:
@@ -219,6 +220,7 @@ class EventRecorder:
                 namespace=obj.namespace or _NAMESPACE_OF_CLUSTER_SCOPED,
             ),
             involved_object=obj,
+            related=request.related,
             type=request.type,
             reason=cut_bytes(printable(request.reason), REASON_BYTES_MAX),
             message=cut_bytes(printable(_event_message(request, occurrences)), MESSAGE_BYTES_MAX),
@@ -264,7 +266,8 @@ def _event_message(request: EventRequest, occurrences: _Occurrences) -> str:
 def _event_name(request: EventRequest, occurrences: _Occurrences, component: str) -> str:
     """Return a name that depends on the content only, not on the order of the members."""
     obj = request.object
-    text = (request.type, request.reason, request.message, request.cause)
+    related = request.related.uid if request.related else ""
+    text = (request.type, request.reason, request.message, request.cause, related)
     content = (component, obj.kind, obj.uid, *text, *sorted(occurrences.members))
     digest = hashlib.sha256("\n".join(content).encode("utf-8", errors="replace")).hexdigest()[:16]
     return f"{obj.name[:_OBJECT_NAME_MAX].rstrip('.-')}.{digest}"

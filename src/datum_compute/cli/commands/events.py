@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from datum_compute.api.events import Event
-from datum_compute.api.kinds import EVENT
+from datum_compute.api.kinds import DEPLOYMENT, EVENT, WORKLOAD
 from datum_compute.cli.arguments import strip_type_of
 from datum_compute.cli.completion import workload_names
 from datum_compute.cli.connect.session import Session, run_in_session
@@ -44,7 +44,12 @@ def events(
     async def body(session: Session) -> None:
         concerned = await _uids_of(session, name) if name is not None else None
         listed = (await session.client.list(EVENT, session.namespace)).items
-        rows = [e for e in listed if concerned is None or e.involved_object.uid in concerned]
+        rows = [
+            event
+            for event in listed
+            if (concerned is None or event.involved_object.uid in concerned)
+            and not _repeats_instance_event(event)
+        ]
         rows = sorted((e for e in rows if not warnings or e.type == "Warning"), key=last_seen)
         if not rows:
             session.output.note(f"No recent events of {name or session.target_name}.")
@@ -52,6 +57,12 @@ def events(
         print_listing(session.output, listing, rows, output_format, headers=not no_headers)
 
     run_in_session(ctx, body)
+
+
+def _repeats_instance_event(event: Event) -> bool:
+    """Return True for an event of a Workload that repeats one of an Instance or its deployment."""
+    related = event.related.kind if event.related else ""
+    return event.involved_object.kind == WORKLOAD.kind and related == DEPLOYMENT.kind
 
 
 async def _uids_of(session: Session, name: str) -> set[str]:
