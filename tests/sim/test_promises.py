@@ -18,7 +18,7 @@ from datum_compute.api.planes import HUB
 from datum_compute.controllers import registry
 from datum_compute.runtime.controller import Done, Outcome
 from testkit.sim.checks.invariants import WRITES_MAX, checked_reconcile, exclusion_checked
-from testkit.sim.checks.promises import MOVE_OBSERVED_S
+from testkit.sim.checks.promises import IN_FLIGHT_S, MOVE_OBSERVED_S
 from tests.sim.test_invariants import (
     ALPHA,
     CELL,
@@ -57,6 +57,20 @@ def test_i12_a_second_instance_is_deleted_while_one_terminates(scene: Scene, fin
     if not fine:
         instance(scene, 1, **LEAVING)
     assert scene.violation.startswith("I12") != fine
+
+
+@pytest.mark.parametrize("late_s", [0.0, IN_FLIGHT_S])
+def test_i12_accepts_a_delete_that_was_planned_before_the_spec_changed(
+    scene: Scene, late_s: float
+) -> None:
+    scene.put(CELL, DEPLOYMENT, "web", spec=deployment_spec(1, "web:2"))
+    for number in range(3):
+        instance(scene, number)
+    scene.put(CELL, DEPLOYMENT, "web", spec=deployment_spec(3, "web:2"))
+    scene.now_s += late_s
+    for number in (2, 0):
+        instance(scene, number, **LEAVING)
+    assert scene.violation.startswith("I12") == bool(late_s)
 
 
 def test_i12_ignores_instances_in_a_terminating_namespace(scene: Scene) -> None:

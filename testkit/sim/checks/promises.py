@@ -19,6 +19,8 @@ from testkit.sim.checks.state import ClusterState, RowChange, condition, is_term
 
 # A machine takes longer than this to stop; a sound cell updates the status in less time.
 STATUS_UPDATE_S = 0.05
+# How long a write may be on its way after it was planned.
+IN_FLIGHT_S = 0.05
 # How long the hub may use the former city of a cell, until a half-open watch is replaced.
 MOVE_OBSERVED_S = IDLE_TIMEOUT_S + 5.0
 
@@ -119,7 +121,8 @@ def _slot(row: JsonObject) -> tuple[str, str]:
 
 def i12_within_max_unavailable(state: ClusterState, change: RowChange) -> str:
     """I12: a ready instance is deleted only while fewer than ``maxUnavailable`` others are
-    terminating. An instance without quota does not count."""
+    terminating. An instance without quota does not count. A delete that was planned before a change
+    of the spec may be committed just after it."""
     before, after = change.before, change.after
     if not change.plane.startswith("cell/") or before is None or is_terminating(before):
         return ""
@@ -136,14 +139,25 @@ def i12_within_max_unavailable(state: ClusterState, change: RowChange) -> str:
         return ""  # an operator deleted it, here or on another plane
     if state.is_namespace_terminating(change.plane, change.key.namespace):
         return ""
-    settings = deployment.get("spec", {}).get("scaleSettings", {})
+    specs = [deployment.get("spec", {})]
+    changed_s, former = state.former_spec.get((change.plane, key), (0.0, {}))
+    if former and state.now() - changed_s < IN_FLIGHT_S:
+        specs.append(former)
+    found = [_exceeds_max_unavailable(state, change, key, spec) for spec in specs]
+    return "" if "" in found else found[0]
+
+
+def _exceeds_max_unavailable(
+    state: ClusterState, change: RowChange, deployment: ObjectKey, spec: JsonObject
+) -> str:
+    settings = spec.get("scaleSettings", {})
     wanted = settings.get("minReplicas", 1)
-    if _ordinal(before) >= wanted:
+    if change.before is None or _ordinal(change.before) >= wanted:
         return ""
     terminating = []
     for sibling, row in state.rows_of(change.plane, INSTANCE.resource):
-        same = row["metadata"].get("labels", {}).get(labels.DEPLOYMENT_NAME) == owner
-        if not same or sibling.namespace != key.namespace or sibling == change.key:
+        same = row["metadata"].get("labels", {}).get(labels.DEPLOYMENT_NAME) == deployment.name
+        if not same or sibling.namespace != deployment.namespace or sibling == change.key:
             continue
         if is_terminating(row) and _ordinal(row) < wanted and not _waits_for_quota(row):
             terminating.append(sibling.name)

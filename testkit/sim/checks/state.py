@@ -69,6 +69,8 @@ class ClusterState:
     deleted_copies: dict[tuple[str, ObjectKey, str], int] = field(default_factory=dict)
     # Cells whose city was changed: the former city, and the time of the change.
     former_city: dict[PlaneName, tuple[str, float]] = field(default_factory=dict)
+    # The spec of a deployment before its last change, and the time of the change.
+    former_spec: dict[tuple[str, ObjectKey], tuple[float, JsonObject]] = field(default_factory=dict)
     writes_come_late: bool = False  # writes may arrive after a timeout, or twice
     clocks_jump: bool = False  # a fault of the world sets a clock
     only_machines_fail: bool = False  # no fault of the world affects a host, a disk or a link
@@ -122,11 +124,20 @@ class ClusterState:
             self.lost_by_restore.pop((change.plane, change.key), None)
         if before is not None:
             self.replaced[(change.plane, change.version)] = before["metadata"]["resourceVersion"]
+            self._record_former_spec(at_s, change, before, after)
         times, versions = self._times.setdefault(change.plane, ([], []))
         times.append(at_s)
         versions.append(change.version)
         self.commit_log.setdefault((change.plane, change.key.resource), []).append(change.version)
         return RowChange(at_s, change.plane, change.version, change.key, before, after, change.body)
+
+    def _record_former_spec(
+        self, at_s: float, change: Change, before: JsonObject, after: JsonObject | None
+    ) -> None:
+        former = before.get("spec", {})
+        is_deployment = change.key.resource == DEPLOYMENT.resource
+        if is_deployment and after is not None and after.get("spec", {}) != former:
+            self.former_spec[(change.plane, change.key)] = at_s, former
 
     def version_before(self, plane: str, age_s: float) -> int:
         """Return the version of the plane this long ago, or at the beginning of the world; 0 if it
