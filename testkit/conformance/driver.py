@@ -135,6 +135,97 @@ async def check_a_missing_machine_cannot_be_woken(driver: Driver, settle: Settle
     raise AssertionError("a missing machine was woken")
 
 
+async def check_a_suspended_machine_is_stopped_until_it_is_resumed(
+    driver: Driver, settle: Settle
+) -> None:
+    """Its end is no crash, neither a start nor a second suspension changes it, and it returns.
+
+    A driver that cannot keep a stopped machine reports it as absent. The caller then starts it.
+    """
+    machine_id = "ns/web-0/1"
+    await driver.start(machine_id, SPEC)
+    await settle()
+    before = await driver.observe(machine_id)
+    assert isinstance(before, MachineState)
+    for _ in range(2):
+        await driver.suspend(machine_id)
+        await settle()
+        await _expect_stopped(driver, machine_id, before)
+    if await driver.observe(machine_id) is not None:
+        await driver.start(machine_id, SPEC)
+        await settle()
+        await _expect_stopped(driver, machine_id, before)
+        assert await driver.machines() == [machine_id]
+    for _ in range(2):
+        await driver.resume(machine_id)
+        if await driver.observe(machine_id) is None:
+            await driver.start(machine_id, SPEC)
+        await settle()
+    after = await driver.observe(machine_id)
+    assert isinstance(after, MachineState)
+    assert (after.phase, after.reason, after.is_suspended) == ("Running", "", False)
+    assert after.restarts == before.restarts, "a suspension counts as a restart"
+    assert await driver.machines() == [machine_id]
+
+
+async def _expect_stopped(driver: Driver, machine_id: str, before: MachineState) -> None:
+    state = await driver.observe(machine_id)
+    if state is None:
+        return
+    assert isinstance(state, MachineState)
+    assert (state.phase, state.reason, state.is_suspended) == ("Stopped", "Stopped", True)
+    assert (state.restarts, state.addresses) == (before.restarts, before.addresses)
+
+
+async def check_a_suspended_machine_can_be_removed(driver: Driver, settle: Settle) -> None:
+    await driver.start("ns/web-0/1", SPEC)
+    await settle()
+    await driver.suspend("ns/web-0/1")
+    await driver.remove("ns/web-0/1")
+    await settle()
+    assert await driver.observe("ns/web-0/1") is None
+    await driver.suspend("ns/web-0/1")
+    await driver.resume("ns/web-0/1")
+    assert await driver.machines() == []
+
+
+async def check_a_suspended_machine_refuses_to_wake(driver: Driver, settle: Settle) -> None:
+    """Neither a machine that slept nor one that was awake wakes. After that it runs as before."""
+    async for machine_id, mode, restarts in _sleeping_machines(driver, settle):
+        await driver.suspend(machine_id)
+        await settle()
+        try:
+            await driver.wake(machine_id)
+        except DriverError:
+            pass
+        else:
+            raise AssertionError("a suspended machine was woken")
+        await driver.sleep(machine_id, mode)
+        assert await _phase(driver, machine_id) == "Stopped"
+        await driver.resume(machine_id)
+        await settle()
+        state = await driver.observe(machine_id)
+        assert isinstance(state, MachineState)
+        assert (state.phase, state.reason, state.restarts) == ("Running", "", restarts)
+
+
+async def check_an_adopted_machine_stays_suspended(
+    driver: Driver, settle: Settle, adopt: Adopt
+) -> None:
+    await driver.start("ns/web-0/1", SPEC)
+    await settle()
+    before = await driver.observe("ns/web-0/1")
+    assert isinstance(before, MachineState)
+    await driver.suspend("ns/web-0/1")
+    await settle()
+    adopted = await adopt()
+    async with asyncio.timeout(ADOPTION_S):
+        while await adopted.observe("ns/web-0/1") is NOT_OBSERVED:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    await settle()
+    await _expect_stopped(adopted, "ns/web-0/1", before)
+
+
 async def _sleeping_machines(
     driver: Driver, settle: Settle
 ) -> AsyncIterator[tuple[str, SleepMode, int]]:
@@ -189,6 +280,8 @@ LIFE = (
     check_a_removed_machine_stays_absent,
     check_machines_do_not_share_addresses,
     check_changes_are_announced,
+    check_a_suspended_machine_is_stopped_until_it_is_resumed,
+    check_a_suspended_machine_can_be_removed,
 )
 # Additional checks for drivers that can put machines to sleep.
 SLEEP = (
@@ -197,9 +290,11 @@ SLEEP = (
     check_a_wake_is_not_lost_while_falling_asleep,
     check_a_sleeping_machine_can_be_removed,
     check_a_missing_machine_cannot_be_woken,
+    check_a_suspended_machine_refuses_to_wake,
 )
 CHECKS = LIFE + SLEEP
 ADOPTION = (
     check_an_adopted_machine_reports_nothing_until_it_was_observed,
     check_an_adopted_machine_can_be_removed_at_once,
+    check_an_adopted_machine_stays_suspended,
 )

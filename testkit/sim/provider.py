@@ -205,6 +205,14 @@ class ProviderDriver:
         finally:
             self.waking.pop(machine_id, None)
 
+    async def suspend(self, machine_id: str) -> None:
+        self._answer()
+        await self.inner.suspend(machine_id)
+
+    async def resume(self, machine_id: str) -> None:
+        self._answer()
+        await self.inner.resume(machine_id)
+
     def changes(self) -> AsyncIterator[str]:
         return self.inner.changes()
 

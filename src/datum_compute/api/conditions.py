@@ -126,7 +126,8 @@ class Reason(StrEnum):
     PROVISIONING = "Provisioning"
     STARTING = "Starting"
     STOPPING = "Stopping"
-    STOPPED = "Stopped"
+    STOPPED = "Stopped"  # by spec.stopped of the workload; or the program exited by itself
+    PROJECT_SUSPENDED = "ProjectSuspended"
     SCHEDULING_GATES_PRESENT = "SchedulingGatesPresent"
     AWAITING_CREATION = "AwaitingCreation"
 

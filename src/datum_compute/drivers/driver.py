@@ -82,6 +82,8 @@ class MachineState:
     spec_fingerprint: str = ""
     # Failed after an exit, but restarted, and its ports accept connections again.
     is_recovering: bool = False
+    # suspend() was called, and only resume() starts the machine again.
+    is_suspended: bool = False
 
 
 class NotObserved(Enum):
@@ -158,6 +160,20 @@ class Driver(Protocol):
         """
         ...
 
+    async def suspend(self, machine_id: str) -> None:
+        """Request that the machine is stopped and kept.
+
+        Its processes get their grace period. What ends is no crash, and nothing starts it again but
+        resume(), also across restarts of this process. Addresses and volumes stay. Until nothing
+        runs, observe() returns phase Stopped with reason Stopping, and from then on with reason
+        Stopped. A machine that does not exist, or is being removed, does not change.
+        """
+        ...
+
+    async def resume(self, machine_id: str) -> None:
+        """Request that a suspended machine is started again; it may take a while until it runs."""
+        ...
+
     def changes(self) -> AsyncIterator[str]:
         """Yield the ids of machines whose state may have changed.
 
@@ -198,6 +214,14 @@ class FencedDriver:
     async def wake(self, machine_id: str) -> float:
         self.check()
         return await self.inner.wake(machine_id)
+
+    async def suspend(self, machine_id: str) -> None:
+        self.check()
+        await self.inner.suspend(machine_id)
+
+    async def resume(self, machine_id: str) -> None:
+        self.check()
+        await self.inner.resume(machine_id)
 
     def changes(self) -> AsyncIterator[str]:
         return self.inner.changes()

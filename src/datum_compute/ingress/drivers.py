@@ -57,6 +57,12 @@ class ReportingDriver:
     async def wake(self, machine_id: str) -> float:
         return await self.inner.wake(machine_id)
 
+    async def suspend(self, machine_id: str) -> None:
+        await self.inner.suspend(machine_id)
+
+    async def resume(self, machine_id: str) -> None:
+        await self.inner.resume(machine_id)
+
     async def changes(self) -> AsyncIterator[str]:
         """Yield the machines that changed, and those whose last wake changed."""
         forwarding = asyncio.create_task(self._forward_changes())
@@ -121,6 +127,12 @@ class DrainingDriver:
 
     async def wake(self, machine_id: str) -> float:
         return await self.inner.wake(machine_id)
+
+    async def suspend(self, machine_id: str) -> None:
+        await self.inner.suspend(machine_id)
+
+    async def resume(self, machine_id: str) -> None:
+        await self.inner.resume(machine_id)
 
     def changes(self) -> AsyncIterator[str]:
         return self.inner.changes()

@@ -68,6 +68,10 @@ class ScriptedDriver:
 
     async def sleep(self, machine_id: str, mode: SleepMode) -> None: ...
 
+    async def suspend(self, machine_id: str) -> None: ...
+
+    async def resume(self, machine_id: str) -> None: ...
+
     async def wake(self, machine_id: str) -> float:
         return 0.0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,13 +17,16 @@ from datum_compute.drivers.containers.machine import (
     MachineSnapshot,
     SetupProblem,
     record_exit,
+    record_resumption,
     record_start,
+    record_suspension,
 )
 from datum_compute.drivers.containers.steps import (
     CreateContainers,
     DropMachineState,
     RecordExit,
     RemoveContainers,
+    ResumeContainers,
     StartContainers,
     Step,
     StopContainers,
@@ -166,3 +171,35 @@ def apply_to_model(
         case _:
             return msgspec.structs.replace(record)
     return record
+
+
+# --- suspension
+
+
+def test_the_containers_of_a_suspended_machine_are_stopped_and_kept() -> None:
+    suspended = record_suspension(EMPTY_RECORD)
+    assert next_step(snapshot(suspended, a="running", b="paused")) == StopContainers(("a", "b"))
+    assert next_step(snapshot(suspended, a="exited", b="running")) == StopContainers(("b",))
+    assert next_step(snapshot(suspended, a="exited", b="exited")) == WaitForChange(), (
+        "the exit of a suspended machine is a crash"
+    )
+    assert next_step(snapshot(suspended)) == WaitForChange()
+
+
+def test_a_resumed_machine_is_started_after_all_its_containers_have_stopped() -> None:
+    suspended = record_suspension(EMPTY_RECORD)
+    ended = replace(snapshot(suspended, a="exited", b="exited"), is_resume_requested=True)
+    assert next_step(ended) == ResumeContainers(("a", "b"))
+    still_up = replace(snapshot(suspended, a="exited", b="running"), is_resume_requested=True)
+    assert next_step(still_up) == StopContainers(("b",))
+    never_created = replace(snapshot(suspended), is_resume_requested=True)
+    assert next_step(never_created) == ResumeContainers(())
+
+
+def test_a_suspension_counts_no_restart_and_ends_sleep_and_backoff() -> None:
+    crashed = msgspec.structs.replace(DOWN, restarts=3, sleep_mode="stop")
+    resumed = record_resumption(record_suspension(crashed))
+    assert (resumed.is_suspended, resumed.sleep_mode, resumed.is_down) == (False, "", False)
+    assert resumed.restarts == 3
+    assert not resumed.was_woken, "a machine that had crashed is not proven to run"
+    assert record_resumption(record_suspension(EMPTY_RECORD)).was_woken

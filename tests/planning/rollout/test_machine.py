@@ -60,6 +60,7 @@ class Report:
     last_wake: Wake | None = None
     spec_fingerprint: str = ""
     is_recovering: bool = False
+    is_suspended: bool = False
 
 
 UNKNOWN = Report("Unknown", "NotObserved", "the engine does not answer")

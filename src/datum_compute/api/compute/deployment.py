@@ -96,6 +96,16 @@ class WorkloadDeploymentSpec(ApiStruct, frozen=True, kw_only=True):
         bool,
         doc("Whether the rollout is paused. No running instance is replaced while this is true."),
     ] = False
+    suspended: Annotated[
+        bool,
+        doc(
+            "Whether the instances are stopped because the project is suspended. Written by the "
+            "platform."
+        ),
+    ] = False
+    stopped: Annotated[
+        bool, doc("Whether the instances are stopped because the workload is stopped.")
+    ] = False
     network_attachment: Annotated[
         NetworkAttachment | None,
         doc(

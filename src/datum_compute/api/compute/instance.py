@@ -359,6 +359,12 @@ class InstanceControl(ApiStruct, frozen=True, kw_only=True):
         MAP_BY_NAME,
         doc("Gates that are still open. The instance gets no machine until the list is empty."),
     ] = []
+    suspended: Annotated[
+        bool, doc("Whether the machine is stopped because the project is suspended.")
+    ] = False
+    stopped: Annotated[
+        bool, doc("Whether the machine is stopped because the workload is stopped.")
+    ] = False
 
 
 class InstanceSpec(TemplateSpec, frozen=True, kw_only=True):

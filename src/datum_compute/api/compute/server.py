@@ -44,6 +44,10 @@ class ServerSpec(ApiStruct, frozen=True, kw_only=True):
     scale_to_zero: Annotated[
         ScaleToZero | None, doc("When the machine sleeps. If unset, it never sleeps.")
     ] = None
+    suspended: Annotated[
+        bool,
+        doc("Whether the machine is stopped. It is kept, and starts again when this is false."),
+    ] = False
     tags: Annotated[
         dict[str, str], doc("Tags by which the driver finds the machine, such as its instance.")
     ] = {}

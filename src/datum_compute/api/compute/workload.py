@@ -181,6 +181,13 @@ class WorkloadSpec(ApiStruct, frozen=True, kw_only=True):
             "this is true. Scaling continues."
         ),
     ] = False
+    stopped: Annotated[
+        bool,
+        doc(
+            "Whether the instances are stopped. They keep their names, addresses and quota, and "
+            "start again when this is false. Changes of the spec take effect then."
+        ),
+    ] = False
     restarts: Annotated[
         list[CityRestart],
         map_by("cityCode"),

@@ -30,6 +30,7 @@ from datum_compute.drivers.driver import (
     Driver,
     DriverError,
     MachineData,
+    MachineState,
     NotObserved,
     Observation,
     PermanentError,
@@ -50,6 +51,7 @@ from datum_compute.planning.rollout.machine import (
     status_before_start,
     step_after_observation,
 )
+from datum_compute.planning.rollout.suspension import is_machine_stopped
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
@@ -85,7 +87,11 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     step, state = first_step(server), None
     if step is MachineStep.OBSERVE:
         state = await driver.observe(machine_id_of(server))
-        step = step_after_observation(server, has_machine=state is not None)
+        step = step_after_observation(
+            server,
+            has_machine=state is not None,
+            is_suspended=isinstance(state, MachineState) and state.is_suspended,
+        )
     match step:
         case MachineStep.REMOVE:
             return await _remove_machine(context, driver, key, server)
@@ -95,6 +101,14 @@ async def reconcile(context: Context, key: Key) -> Outcome:
             return await _report_machine(context, key, server, state)
         case MachineStep.START:
             return await _start_machine(context, client, key, server)
+        case MachineStep.SUSPEND:
+            await driver.suspend(machine_id_of(server))
+            state = await driver.observe(machine_id_of(server))
+            return await _report_machine(context, key, server, state)
+        case MachineStep.RESUME:
+            await driver.resume(machine_id_of(server))
+            state = await driver.observe(machine_id_of(server))
+            return await _report_machine(context, key, server, state)
         case MachineStep.OBSERVE:
             raise AssertionError("step_after_observation() decides what follows an observation")
         case _:
@@ -173,6 +187,8 @@ async def _remove_orphans(
 
 
 def is_unsettled(server: Server) -> bool:
+    if server.spec.suspended:
+        return not is_machine_stopped(server)
     return server.status.phase not in SETTLED
 
 

@@ -23,6 +23,7 @@ from datum_compute.planning.rollout.server import (
     plan_provisioning,
     refs_to_reconcile,
 )
+from datum_compute.planning.rollout.suspension import is_instance_halted
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
@@ -67,7 +68,8 @@ def concerns_machine(old: Instance, new: Instance) -> bool:
     """
     before, after = old.spec.controller.scheduling_gates, new.spec.controller.scheduling_gates
     if before and after:
-        return new.is_terminating or is_quota_denied(old) or is_quota_denied(new)
+        is_halt_changed = is_instance_halted(old) or is_instance_halted(new)
+        return new.is_terminating or is_halt_changed or is_quota_denied(old) or is_quota_denied(new)
     addressed = old.status.network_interfaces != new.status.network_interfaces
     return bool(before or after) or addressed or spec_or_metadata_changed(old, new)
 

@@ -156,12 +156,27 @@ class ContainersDriver:
         machine = (await self._listed_machines()).get(machine_id)
         if machine is None:
             raise TransientError(f"there is no machine {machine_id}")
+        if machine.record.is_suspended:
+            raise TransientError(f"machine {machine_id} is suspended")
         if not machine.can_wake():
             return 0.0
         machine.sleep.is_wake_requested = True
         machine.changed.set()
         await machine.wait_until(lambda machine: not machine.sleep.is_wake_requested)
         return machine.check_woken()
+
+    async def suspend(self, machine_id: str) -> None:
+        machine = (await self._listed_machines()).get(machine_id)
+        if machine is None or not machine.is_wanted:
+            return
+        if not machine.record.is_suspended or machine.is_resume_requested:
+            self._supervisor.suspend(machine)
+
+    async def resume(self, machine_id: str) -> None:
+        machine = (await self._listed_machines()).get(machine_id)
+        if machine is not None and machine.record.is_suspended:
+            machine.is_resume_requested = True
+            machine.changed.set()
 
     def changes(self) -> AsyncIterator[str]:
         return self._supervisor.changes()

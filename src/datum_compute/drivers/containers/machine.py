@@ -60,6 +60,8 @@ class MachineRecord(ApiStruct, frozen=True, kw_only=True):
     sleep_mode: SleepMode | Literal[""] = msgspec.field(default="", name="asleep")
     # The last start woke the machine; it did not restart it after an exit.
     was_woken: bool = msgspec.field(default=False, name="woken")
+    # The containers are stopped, or will be, until the machine is resumed.
+    is_suspended: bool = msgspec.field(default=False, name="suspended")
 
 
 EMPTY_RECORD = MachineRecord()
@@ -99,6 +101,21 @@ def record_failed_wake(record: MachineRecord, retry_at_s: float) -> MachineRecor
     return msgspec.structs.replace(record, sleep_mode="", is_down=True, start_after_s=retry_at_s)
 
 
+def record_suspension(record: MachineRecord) -> MachineRecord:
+    """Record that the machine is stopped: from now on an exit is not a crash."""
+    return msgspec.structs.replace(record, is_suspended=True, sleep_mode="")
+
+
+def record_resumption(record: MachineRecord) -> MachineRecord:
+    """Record that the machine was started again. This is not a restart after an exit.
+
+    A machine that had crashed before it was suspended is not proven to run.
+    """
+    return msgspec.structs.replace(
+        record, is_suspended=False, is_down=False, was_woken=not record.is_down
+    )
+
+
 def record_start(record: MachineRecord) -> MachineRecord:
     return msgspec.structs.replace(
         record, is_down=False, restarts=record.restarts + int(record.is_down), stop_reason=""
@@ -129,6 +146,7 @@ class MachineSnapshot:
     is_wanted: bool = True
     is_wake_requested: bool = False
     requested_sleep: SleepMode | Literal[""] = ""
+    is_resume_requested: bool = False
     # Until then a machine that was woken and is not ready yet is reported as Sleeping.
     shown_asleep_until_s: float = 0.0
     can_create: bool = False  # the spec is known
@@ -188,6 +206,7 @@ class Machine:
     spec: ServerSpec | None = None
     data: MachineData = NO_DATA
     is_wanted: bool = True
+    is_resume_requested: bool = False
     inspected: dict[str, InspectedContainer] = field(default_factory=dict)
     record: MachineRecord = EMPTY_RECORD
     problem: SetupProblem | None = None
@@ -228,7 +247,8 @@ class Machine:
         A check does not run before its initial delay, nor while the machine sleeps or has ended.
         """
         found = [self.inspected.get(name) for name in self.container_names]
-        if self.record.sleep_mode or not all(c and c.state == "running" for c in found):
+        is_halted = self.record.sleep_mode or self.record.is_suspended
+        if is_halted or not all(c and c.state == "running" for c in found):
             return True
         return all(
             container.name in self.readiness
@@ -246,6 +266,7 @@ class Machine:
             is_wanted=self.is_wanted,
             is_wake_requested=self.sleep.is_wake_requested,
             requested_sleep=self.sleep.requested_mode,
+            is_resume_requested=self.is_resume_requested,
             shown_asleep_until_s=self.sleep.shown_asleep_until_s,
             can_create=self.spec is not None,
             now_s=now_s,
@@ -273,7 +294,8 @@ class Machine:
     def can_wake(self) -> bool:
         """Return True if the machine sleeps, or another client of the engine has paused it."""
         is_paused = any(container.state == "paused" for container in self.inspected.values())
-        return self.is_wanted and bool(self.record.sleep_mode or is_paused)
+        is_asleep = bool(self.record.sleep_mode or is_paused)
+        return self.is_wanted and is_asleep and not self.record.is_suspended
 
     async def wait_until(self, condition: Callable[[Machine], bool]) -> None:
         """Wait until the condition holds after a step."""

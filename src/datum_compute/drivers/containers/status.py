@@ -51,6 +51,8 @@ def snapshot_state(
     record = snapshot.record
     if not snapshot.is_wanted:
         return MachineState("Stopped", Reason.STOPPING, "the containers are being stopped")
+    if record.is_suspended:
+        return _suspended_state(plan, snapshot)
     if snapshot.problem is not None:
         problem = snapshot.problem
         return MachineState("Failed", problem.reason, problem.message, restarts=record.restarts)
@@ -88,6 +90,23 @@ def snapshot_state(
         started_at=max(c.started_at for c in containers),
         addresses=_addresses(plan, containers),
         images=plan.images,
+    )
+
+
+def _suspended_state(plan: MachinePlan, snapshot: MachineSnapshot) -> MachineState:
+    containers = list(snapshot.inspected.values())
+    is_stopped = not any(c.is_up for c in containers)
+    if is_stopped and snapshot.is_resume_requested:
+        return MachineState("Pending", Reason.STARTING, "the containers are being started again")
+    return MachineState(
+        "Stopped",
+        reason=Reason.STOPPED if is_stopped else Reason.STOPPING,
+        message="the containers are stopped" if is_stopped else "the containers are being stopped",
+        restarts=snapshot.record.restarts,
+        exit_code=snapshot.record.exit_code,
+        addresses=_addresses(plan, containers) if containers else tuple(plan.addresses),
+        images=plan.images,
+        is_suspended=True,
     )
 
 

@@ -5,6 +5,8 @@
 - When one container of a machine exits, the driver stops the others and restarts all of them,
   because they share the network namespace of the first.
 - All containers of a machine sleep and wake together. An exit while they sleep is not a crash.
+- The containers of a suspended machine are stopped and kept. An exit is not a crash, and only a
+  resumption starts them.
 """
 
 from __future__ import annotations
@@ -57,6 +59,13 @@ class WakeContainers:
 
 
 @dataclass(frozen=True, slots=True)
+class ResumeContainers:
+    """Start these containers, none of which runs. This ends the suspension of the machine."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RemoveContainers:
     """Stop running containers with their grace period, then remove all of them."""
 
@@ -82,6 +91,7 @@ Step = (
     | RecordSleep
     | PauseContainers
     | WakeContainers
+    | ResumeContainers
     | RemoveContainers
     | DropMachineState
     | WaitForChange
@@ -91,6 +101,8 @@ Step = (
 def next_step(snapshot: MachineSnapshot) -> Step:
     if not snapshot.is_wanted:
         return RemoveContainers() if snapshot.inspected else DropMachineState()
+    if snapshot.record.is_suspended:
+        return _next_suspended_step(snapshot)
     if snapshot.problem is not None and snapshot.now_s < snapshot.problem.retry_at_s:
         return WaitForChange(snapshot.problem.retry_at_s)
     if any(name not in snapshot.inspected for name in snapshot.container_names):
@@ -112,6 +124,17 @@ def next_step(snapshot: MachineSnapshot) -> Step:
     if snapshot.requested_sleep and not snapshot.record.is_down:
         return RecordSleep(snapshot.requested_sleep)
     return WaitForChange(is_up=True)
+
+
+def _next_suspended_step(snapshot: MachineSnapshot) -> Step:
+    """Stop what runs. A machine that is resumed is started, even if its setup failed before."""
+    up = tuple(c.name for c in snapshot.inspected.values() if c.is_up)
+    if up:
+        return StopContainers(up)
+    if not snapshot.is_resume_requested:
+        return WaitForChange()
+    is_complete = all(name in snapshot.inspected for name in snapshot.container_names)
+    return ResumeContainers(tuple(snapshot.container_names) if is_complete else ())
 
 
 def _next_sleep_step(snapshot: MachineSnapshot, containers: Sequence[InspectedContainer]) -> Step:

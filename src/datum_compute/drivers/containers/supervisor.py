@@ -37,8 +37,10 @@ from datum_compute.drivers.containers.machine import (
     SetupProblem,
     record_exit,
     record_failed_wake,
+    record_resumption,
     record_sleep,
     record_start,
+    record_suspension,
 )
 from datum_compute.drivers.containers.operations import ContainerOperations
 from datum_compute.drivers.containers.probes import ProbeRunner
@@ -54,6 +56,7 @@ from datum_compute.drivers.containers.steps import (
     RecordExit,
     RecordSleep,
     RemoveContainers,
+    ResumeContainers,
     StartContainers,
     Step,
     StopContainers,
@@ -214,6 +217,12 @@ class Supervisor:
                 await self._yield_to_wakers(machine)
                 self._ports.save()
                 return 0.0
+            case ResumeContainers(names):
+                await self._operations.start(machine, names)
+                machine.problem, machine.is_resume_requested = None, False
+                self._record_event(machine, "resumed")
+                self._update_record(machine, record_resumption(machine.record))
+                return 0.0
             case RemoveContainers():
                 self._probes.end(machine)
                 self.announce_if_changed(machine)
@@ -233,7 +242,7 @@ class Supervisor:
         try:
             images = await machine.pull_task
         except asyncio.CancelledError:
-            if machine.is_wanted:
+            if machine.is_wanted and not machine.record.is_suspended:
                 raise
             return
         finally:
@@ -275,7 +284,8 @@ class Supervisor:
         """Start or end the probes, and return when the reported state changes without an event."""
         if not is_up:
             self._probes.end(machine)
-            machine.sleep.is_inspected_asleep = bool(machine.record.sleep_mode)
+            is_asleep = bool(machine.record.sleep_mode) and not machine.record.is_suspended
+            machine.sleep.is_inspected_asleep = is_asleep
         else:
             if machine.record.is_down:
                 self._update_record(machine, record_start(machine.record))
@@ -353,6 +363,22 @@ class Supervisor:
     def _record_event(self, machine: Machine, text: str) -> None:
         machine.record_event(self._unix_s(), text)
 
+    def suspend(self, machine: Machine) -> None:
+        """Record that the machine is suspended; the next step stops its containers.
+
+        The record is saved before they stop: after a crash of this process the next one would
+        report their exits as a crash of the machine.
+        """
+        machine.is_resume_requested = False
+        self._update_record(machine, record_suspension(machine.record))
+        self._ports.save_now()
+        self._record_event(machine, "suspended")
+        self._probes.end(machine)
+        machine.sleep.is_wake_requested = False
+        if machine.pull_task is not None:
+            machine.pull_task.cancel()
+        machine.changed.set()
+
     # --- probes
 
     async def _on_ready_verdict(
@@ -370,7 +396,7 @@ class Supervisor:
         self, machine: Machine, name: str, is_good: bool, failure: str
     ) -> None:
         """Stop the container if the verdict is bad. Its exit is then handled like any other."""
-        if is_good or not machine.is_wanted:
+        if is_good or not machine.is_wanted or machine.record.is_suspended:
             return
         reason = f"its liveness probe failed: {failure}"
         self._update_record(machine, msgspec.structs.replace(machine.record, stop_reason=reason))

@@ -143,6 +143,17 @@ class PodsDriver:
     async def wake(self, machine_id: str) -> float:
         return 0.0
 
+    async def suspend(self, machine_id: str) -> None:
+        """Delete the pod: Kubernetes cannot stop a pod and keep it.
+
+        The Server stays, and with it the name of the pod, its volumes and its labels. The address
+        of the next pod is chosen by the cluster.
+        """
+        await self.remove(machine_id)
+
+    async def resume(self, machine_id: str) -> None:
+        """Do nothing: a machine without a pod is started like a new one."""
+
     async def changes(self) -> AsyncIterator[str]:
         while True:
             while self._pending_changes:

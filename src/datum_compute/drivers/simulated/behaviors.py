@@ -34,6 +34,7 @@ class SimulatedMachine(ApiStruct, frozen=True, kw_only=True):
     gone_from_s: float | None = None
     asleep_from_s: float | None = None
     sleep_mode: SleepMode = "pause"
+    suspended_from_s: float | None = None  # its processes have ended
     spec_fingerprint: str = ""  # see MachineState
 
 
@@ -76,6 +77,8 @@ def behavior_of(image: str) -> Behavior:
 
 def machine_state(machine: SimulatedMachine, now_s: float) -> MachineState:
     behavior = behavior_of(machine.image)
+    if machine.suspended_from_s is not None:
+        return _suspended_state(machine, machine.suspended_from_s, now_s)
     if behavior.start_failure:
         message = _FAILURE_MESSAGES[Reason(behavior.start_failure)].format(image=machine.image)
         return MachineState("Failed", reason=behavior.start_failure, message=message)
@@ -100,13 +103,29 @@ def machine_state(machine: SimulatedMachine, now_s: float) -> MachineState:
         restarts=starts.count - 1,
         exit_code=behavior.exit_code if starts.count > 1 else None,
         started_at=timestamp(starts.last_s),
-        addresses=tuple(machine.addresses) or (_default_address(machine.number),),
+        addresses=machine_addresses(machine),
+    )
+
+
+def _suspended_state(
+    machine: SimulatedMachine, suspended_from_s: float, now_s: float
+) -> MachineState:
+    is_stopped = suspended_from_s <= now_s
+    return MachineState(
+        "Stopped",
+        reason=Reason.STOPPED if is_stopped else Reason.STOPPING,
+        message="the machine is stopped" if is_stopped else "the machine is being stopped",
+        addresses=machine_addresses(machine),
+        is_suspended=True,
     )
 
 
 def next_change_s(machine: SimulatedMachine, now_s: float) -> float | None:
     """Return when the state of the machine changes without a request; None if it does not."""
     behavior = behavior_of(machine.image)
+    if machine.suspended_from_s is not None:
+        ends_s = (machine.gone_from_s, machine.suspended_from_s)
+        return min((at_s for at_s in ends_s if at_s is not None and at_s > now_s), default=None)
     times = [machine.gone_from_s, machine.asleep_from_s, machine.runs_from_s]
     if machine.runs_from_s <= now_s and behavior.crashes:
         times.append(_count_starts(machine, behavior, now_s).next_s)
@@ -161,6 +180,10 @@ def _crashed_state(machine: SimulatedMachine, behavior: Behavior, restarts: int)
         exit_code=behavior.exit_code,
         last_lines=(f"starting {machine.image}", "panic: this image always crashes"),
     )
+
+
+def machine_addresses(machine: SimulatedMachine) -> tuple[str, ...]:
+    return tuple(machine.addresses) or (_default_address(machine.number),)
 
 
 def _default_address(number: int) -> str:

@@ -206,6 +206,8 @@ class SimulatedDriver:
             state = self._state(machine_id)
             if state is None:
                 raise TransientError(f"there is no machine {machine_id}")
+            if state.is_suspended:
+                raise TransientError(f"machine {machine_id} is suspended")
             if state.phase != "Sleeping":
                 return 0.0
             duration_s = self._boot_s if self._table[machine_id].sleep_mode == "stop" else 0.0
@@ -215,6 +217,30 @@ class SimulatedDriver:
                 raise TransientError(f"machine {machine_id} is being removed")
             self._store_and_announce(machine_id, wake_machine(machine, self._now()))
             return duration_s
+
+    async def suspend(self, machine_id: str) -> None:
+        async with self._locks.hold(machine_id):
+            machine = self._table.get(machine_id)
+            if machine is None or machine.gone_from_s is not None:
+                return
+            if machine.suspended_from_s is None:
+                stopped_from_s = self._now() + self._stop_s
+                stopped = msgspec.structs.replace(machine, suspended_from_s=stopped_from_s)
+                self._store_and_announce(machine_id, stopped)
+
+    async def resume(self, machine_id: str) -> None:
+        """Boot the machine. One that is still stopping boots when it is stopped."""
+        async with self._locks.hold(machine_id):
+            machine = self._table.get(machine_id)
+            if machine is None or machine.suspended_from_s is None:
+                return
+            behavior = behavior_of(machine.image)
+            boot_s = self._boot_s if behavior.boot_s is None else behavior.boot_s
+            runs_from_s = max(self._now(), machine.suspended_from_s) + boot_s
+            resumed = msgspec.structs.replace(
+                machine, suspended_from_s=None, runs_from_s=runs_from_s
+            )
+            self._store_and_announce(machine_id, wake_machine(resumed, runs_from_s))
 
     def _store_and_announce(self, machine_id: str, machine: SimulatedMachine) -> None:
         self._store(machine_id, machine)

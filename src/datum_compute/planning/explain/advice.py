@@ -40,6 +40,8 @@ _QUOTA = "datumctl compute quota"
 _CLAIMS = "kubectl get resourceclaims.quota.miloapis.com --namespace={namespace}"
 _MOVE_BACK = "datumctl compute rollout return {workload}"
 _RESUME = "datumctl compute rollout resume {workload}"
+_START = "kubectl edit workload {workload} --namespace={namespace}"
+_ACCESS = "datumctl compute access"
 _EDIT = "kubectl edit workload {workload} --namespace={namespace}"
 _EDIT_OBJECT = "kubectl edit {resource} {name} --namespace={namespace}"
 _SOURCES = "kubectl get configmaps,secrets --namespace={namespace}"
@@ -72,7 +74,8 @@ ADVICE: Mapping[Reason, Advice] = {
     Reason.PROVISIONING: _platform("free capacity on a host of the cell"),
     Reason.STARTING: _wait("the machine to start"),
     Reason.STOPPING: _wait("the machine to stop and its finalizers to be removed"),
-    Reason.STOPPED: _user("a process that keeps running; the last one exited", _EDIT),
+    Reason.STOPPED: _user("the workload to be started, if it was stopped", _START),
+    Reason.PROJECT_SUSPENDED: _platform("the access of the project to be restored", _ACCESS),
     Reason.SCHEDULING_GATES_PRESENT: _platform("the named scheduling gates to be removed"),
     Reason.AWAITING_CREATION: _wait("the instances with lower ordinals to become ready", _STATUS),
     Reason.PROGRAMMED: _no_action("the machine is set up"),

@@ -74,6 +74,7 @@ from datum_compute.api.planes import PlaneName
 from datum_compute.planning.initial_status import should_defer
 from datum_compute.planning.plan import Action, ListItemRef, PatchStatus, Plan, RemoveListItems
 from datum_compute.planning.rollout.stopping import stopping_value
+from datum_compute.planning.rollout.suspension import halt_reason, halted_ready
 
 # Gates that the platform decides.
 NETWORK, QUOTA, REFERENCED_DATA = "Network", "Quota", "ReferencedData"
@@ -270,7 +271,13 @@ def _needs_no_write(instance: Instance, conditions: Sequence[Condition]) -> bool
 def ready_condition(
     instance: Instance, conditions: Sequence[Condition], gates: Sequence[str], now: str
 ) -> Condition:
-    value = stopping_value(instance) if instance.is_terminating else ready_value(conditions, gates)
+    halted = halt_reason(instance.spec.controller)
+    if instance.is_terminating:
+        value = stopping_value(instance)
+    elif halted is not None:
+        value = halted_ready(halted, conditions, gates)
+    else:
+        value = ready_value(conditions, gates)
     return make_condition(READY, value, generation=instance.metadata.generation, now=now)
 
 
@@ -280,7 +287,9 @@ def observed_ready(instance: Instance, now: str) -> Condition:
 
 
 def ready_value(conditions: Sequence[Condition], gates: Sequence[str]) -> ConditionValue:
-    """Return the value of Ready of an instance that is not terminating; see the module docstring.
+    """Return the value of Ready of an instance that is neither terminating nor halted.
+
+    The module docstring describes the rules.
 
     ``gates`` are the names of the gates that are left.
     """

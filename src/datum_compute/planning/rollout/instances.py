@@ -15,6 +15,7 @@ Rules of both management policies, ``OrderedReady`` and ``Parallel``:
   delay.
 - Labels are repaired in every pass. A repair is not a step of the rollout.
 - A paused deployment replaces no instance. It still fills empty slots and scales down.
+- A suspended or stopped deployment creates, replaces and removes no instance (``suspension.py``).
 
 ``OrderedReady`` fills slots in ascending order, each when all instances below it are Ready; they
 need not be available. ``Parallel`` fills all together. Planned steps that have to wait are part of
@@ -60,6 +61,7 @@ from datum_compute.planning.rollout.slots import (
     unavailable_max,
 )
 from datum_compute.planning.rollout.stopping import grace_period_s
+from datum_compute.planning.rollout.suspension import halt_cause, halt_reason
 from datum_compute.planning.workload.templates import template_hash
 
 
@@ -194,6 +196,9 @@ def plan_instances(
 def plan_slots(plane: PlaneName, deployment: WorkloadDeployment, slots: Slots) -> Plan:
     """Plan the instances of a deployment that are assigned to ``slots``."""
     wanted = wanted_replicas(deployment)
+    halt = [] if deployment.is_terminating else _plan_halt(plane, deployment, slots)
+    if halt_reason(deployment.spec) is not None and not deployment.is_terminating:
+        return Plan((*halt, *_repair_metadata(plane, deployment, slots)))
     waiting = slots_waiting_for_quota(deployment, slots, wanted)
     steps = _collect_steps(plane, deployment, slots, wanted, waiting)
     ordered = deployment.spec.scale_settings.instance_management_policy == "OrderedReady"
@@ -210,7 +215,25 @@ def plan_slots(plane: PlaneName, deployment: WorkloadDeployment, slots: Slots) -
     else:
         actions += (*steps.unready_old, *steps.to_fill)
         actions += _replace_outdated(steps, budget)
-    return Plan((*actions, *_repair_metadata(plane, deployment, slots)))
+    return Plan((*actions, *halt, *_repair_metadata(plane, deployment, slots)))
+
+
+def _plan_halt(plane: PlaneName, deployment: WorkloadDeployment, slots: Slots) -> list[Action]:
+    """Copy ``suspended`` and ``stopped`` to the instances that have another value."""
+    spec = deployment.spec
+    actions: list[Action] = []
+    for instance in slots.by_ordinal.values():
+        control = instance.spec.controller
+        if (control.suspended, control.stopped) == (spec.suspended, spec.stopped):
+            continue
+        if instance.is_terminating or not controller_uid(instance):
+            continue
+        halted = {"suspended": spec.suspended, "stopped": spec.stopped}
+        patch = {"metadata": {"uid": instance.metadata.uid}, "spec": {"controller": halted}}
+        reason = halt_reason(spec)
+        text = f"it is halted: {halt_cause(reason)}" if reason else "it is no longer halted"
+        actions.append(Patch(plane, INSTANCE, ref_of(instance), patch, text))
+    return actions
 
 
 def _replace_outdated(steps: RolloutSteps, budget: int) -> list[Step]:

@@ -10,6 +10,8 @@ Rules:
 - The versions of ConfigMaps and Secrets are recorded before the machine is started with them. A
   machine that exists was therefore started with the recorded versions, even after a crash.
 - A permanent error of the driver is recorded as phase Failed. It is not retried.
+- The machine of a suspended Server is stopped and kept. A Server without a machine gets none while
+  it is suspended.
 """
 
 from __future__ import annotations
@@ -75,6 +77,8 @@ class MachineReport(Protocol):
     def spec_fingerprint(self) -> str: ...
     @property
     def is_recovering(self) -> bool: ...
+    @property
+    def is_suspended(self) -> bool: ...
 
 
 class MachineStep(Enum):
@@ -85,6 +89,8 @@ class MachineStep(Enum):
     OBSERVE = auto()
     REPORT = auto()  # write the status that follows from the observation
     START = auto()
+    SUSPEND = auto()  # stop the machine and keep it
+    RESUME = auto()  # start a machine that was stopped by SUSPEND
 
 
 def machine_id_of(server: Server) -> str:
@@ -102,8 +108,19 @@ def first_step(server: Server) -> MachineStep:
     return MachineStep.OBSERVE
 
 
-def step_after_observation(server: Server, *, has_machine: bool) -> MachineStep:
-    """Return REPORT or START. A machine that cannot be observed counts as present."""
+def step_after_observation(
+    server: Server, *, has_machine: bool, is_suspended: bool = False
+) -> MachineStep:
+    """Return the step that follows from an observation.
+
+    A machine that cannot be observed counts as present. ``is_suspended`` is what the driver reports
+    about the machine.
+    """
+    if server.spec.suspended:
+        is_running = has_machine and not is_suspended
+        return MachineStep.SUSPEND if is_running else MachineStep.REPORT
+    if is_suspended:
+        return MachineStep.RESUME
     if has_machine or server.status.phase in MAY_SERVE:
         return MachineStep.REPORT
     return MachineStep.START
@@ -127,11 +144,16 @@ def plan_machine_release(plane: PlaneName, server: Server, *, has_machine: bool)
 
 
 def plan_server_status(plane: PlaneName, server: Server, status: ServerStatus) -> Plan:
-    recheck_s = SETTLED_S if status.phase in SETTLED else UNSETTLED_S
+    is_settled = status.phase in SETTLED or (server.spec.suspended and _is_stopped(status))
+    recheck_s = SETTLED_S if is_settled else UNSETTLED_S
     return Plan(
         tuple(plan_status(plane, SERVER, server, status)),
         requeue_after_s=recheck_s,
     )
+
+
+def _is_stopped(status: ServerStatus) -> bool:
+    return (status.phase, status.reason) == ("Stopped", Reason.STOPPED)
 
 
 def status_before_start(
@@ -159,8 +181,15 @@ def observed_status(server: Server, state: MachineReport | None) -> ServerStatus
     """Return the Server status that follows from an observation.
 
     Phase Unknown changes only phase, reason and message, so that addresses and images are kept. A
-    Server that was never observed keeps its empty status.
+    Server that was never observed keeps its empty status. A machine that is stopped, because its
+    Server is suspended, keeps its addresses and images in the same way. It is stopped as well if
+    the driver has no such machine.
     """
+    if state is None and server.spec.suspended:
+        return _stopped_status(server, Reason.STOPPED, "the machine is stopped")
+    is_suspended = server.spec.suspended or (state is not None and state.is_suspended)
+    if state is not None and is_suspended and state.phase == "Stopped":
+        return _stopped_status(server, state.reason, state.message)
     if state is None:
         return ServerStatus(
             phase="Pending",
@@ -189,6 +218,18 @@ def observed_status(server: Server, state: MachineReport | None) -> ServerStatus
         last_wake=state.last_wake or server.status.last_wake,
         spec_fingerprint=state.spec_fingerprint,
         recovering=state.is_recovering,
+    )
+
+
+def _stopped_status(server: Server, reason: str, message: str) -> ServerStatus:
+    return msgspec.structs.replace(
+        server.status,
+        phase="Stopped",
+        reason=reason,
+        message=message,
+        started_at=None,
+        recovering=False,
+        observed_generation=server.metadata.generation,
     )
 
 

@@ -58,6 +58,12 @@ from datum_compute.planning.plan import Action, Delete, PatchStatus, Plan, Wait,
 from datum_compute.planning.quota.claims import InstanceSize, amounts_of
 from datum_compute.planning.rollout.gates import find_quota_denial, ready_condition
 from datum_compute.planning.rollout.slots import is_ready
+from datum_compute.planning.rollout.suspension import (
+    halt_reason,
+    halted_available,
+    halted_value,
+    is_instance_halted,
+)
 
 FindInstance = Callable[[Ref], Instance | None]
 
@@ -271,7 +277,8 @@ def _applied_template(
 ) -> tuple[InstanceControlStatus, ResourceAmounts]:
     """Return the template and the size that the driver has applied, successfully or not.
 
-    The recorded values are kept while the phase is Unknown. They are also kept while a machine that
+    The recorded values are kept while the phase is Unknown, and while the instance is suspended or
+    stopped. They are also kept while a machine that
     had applied this template before is Pending again, because a restart does not revert them.
     """
     recorded = instance.status.controller
@@ -282,7 +289,9 @@ def _applied_template(
         if not (is_same and _is_same_machine(server)):
             return InstanceControlStatus(), ResourceAmounts()
         return recorded, instance.status.resources
-    if server.status.phase == "Unknown":
+    if server.status.phase == "Unknown" or is_instance_halted(instance):
+        return recorded, instance.status.resources
+    if server.status.phase == "Stopped" and _is_outdated(server):
         return recorded, instance.status.resources
     observed = InstanceControlStatus(observed_template_hash=server.spec.template_hash)
     return observed, server.spec.resources
@@ -316,6 +325,9 @@ def machine_conditions(instance: Instance, server: Server | None) -> MachineCond
     if server is None or not _is_observed(server):
         return _no_server_status(instance)
     programmed = ConditionValue(TRUE, Reason.PROGRAMMED, "The machine is set up")
+    halted = halt_reason(instance.spec.controller)
+    if halted is not None and not server.is_terminating:
+        return None, halted_available(halted, server)
     if server.is_terminating:
         # The machine stops before the Server is gone, and no status is reported meanwhile.
         return programmed, ConditionValue(FALSE, Reason.STOPPING, "The server is being removed")
@@ -336,6 +348,9 @@ def machine_conditions(instance: Instance, server: Server | None) -> MachineCond
                 TRUE, Reason.ASLEEP, "Asleep; the first request wakes it"
             )
         case "Stopped":
+            if _is_outdated(server):  # the halt is over, and the driver starts the machine next
+                restart = ConditionValue(FALSE, Reason.STARTING, "The machine is started again")
+                return None, restart
             return programmed, ConditionValue(FALSE, Reason.STOPPED, _describe_exit(server))
         case "Failed":
             reason = server.status.reason or Reason.CONFIGURATION_ERROR
@@ -345,6 +360,11 @@ def machine_conditions(instance: Instance, server: Server | None) -> MachineCond
             return None, ConditionValue(
                 UNKNOWN, server.status.reason or Reason.NOT_OBSERVED, message
             )
+
+
+def _is_outdated(server: Server) -> bool:
+    """Return True if the reported state is about an earlier spec of the Server."""
+    return server.status.observed_generation < server.metadata.generation
 
 
 def _is_observed(server: Server) -> bool:
@@ -357,6 +377,9 @@ def _no_server_status(instance: Instance) -> MachineConditions:
 
     A denied quota is reported here too, until the quota is granted.
     """
+    halted = halt_reason(instance.spec.controller)
+    if halted is not None:
+        return None, halted_value(halted)
     gated = bool(instance.spec.controller.scheduling_gates)
     denial = find_quota_denial(instance.status.conditions)
     if gated and denial is not None:
@@ -415,6 +438,7 @@ def _plan_server(
             volumes=instance.spec.volumes,
             scale_to_zero=instance.spec.scale_to_zero,
             interfaces=assigned_interfaces(instance.status.network_interfaces),
+            suspended=is_instance_halted(instance),
             tags={labels.INSTANCE_TAG: instance_tag(instance)},
         ),
     )

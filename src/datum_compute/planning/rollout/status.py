@@ -18,6 +18,8 @@ Rules of Progressing, the condition of a rollout:
   and exits therefore makes no progress.
 - A complete rollout stays complete until the spec changes. An instance that fails later does not
   start a new rollout.
+- A suspended or stopped deployment has no deadline. When it resumes, the time of the last step is
+  the time of the resumption.
 """
 
 from __future__ import annotations
@@ -72,16 +74,22 @@ from datum_compute.planning.rollout.slots import (
     slots_of,
 )
 from datum_compute.planning.rollout.stopping import grace_left_s, render_stopping, stopping_value
+from datum_compute.planning.rollout.suspension import halt_cause, halt_reason, halted_value
 from datum_compute.planning.workload.templates import template_hash
 
 
-def count_blocked_by_reason(slots: Slots, wanted: int) -> list[BlockedReplicas]:
+def count_blocked_by_reason(
+    slots: Slots, wanted: int, halted: Reason | None = None
+) -> list[BlockedReplicas]:
     """Return the wanted slots that are not ready, counted by reason.
 
-    Ready and blocked slots together are all wanted slots.
+    Ready and blocked slots together are all wanted slots. ``halted`` is the reason of a suspended
+    or stopped deployment, which fills no empty slot.
     """
     causes = [
-        not_ready_cause(slots.by_ordinal.get(number))
+        halted_value(halted)
+        if halted is not None and number not in slots.by_ordinal
+        else not_ready_cause(slots.by_ordinal.get(number))
         for number in range(wanted)
         if number not in slots.ready
     ]
@@ -431,6 +439,7 @@ def _build_status(
     An instance counts as updated if its observed template hash is current, even if it is not ready.
     """
     now = min_ready.now
+    halted = None if deployment.is_terminating else halt_reason(deployment.spec)
     current = template_hash(deployment.spec.template)
     updated = [i for i in instances if i.status.controller.observed_template_hash == current]
     wanted = wanted_replicas(deployment)
@@ -441,7 +450,7 @@ def _build_status(
         ready_replicas=sum(is_ready(i) for i in instances),
         available_replicas=sum(min_ready.is_available(i) for i in instances),
         desired_replicas=wanted,
-        blocked=count_blocked_by_reason(slots, wanted),
+        blocked=count_blocked_by_reason(slots, wanted, halted),
         observed_generation=deployment.metadata.generation,
         observed_source=_observed_source(deployment),
         selector=f"{labels.DEPLOYMENT_NAME}={deployment.metadata.name}",
@@ -454,13 +463,45 @@ def _build_status(
         counted, progressed_at=progress.at, progress_reached=progress.reached
     )
     conditions = deployment.status.conditions
-    for condition in (
-        _available_condition(deployment, counted, slots, now),
-        _replicas_ready_condition(deployment, counted, slots, now),
-        progressing_condition(deployment, counted, now, timed),
-    ):
+    if halted is not None:
+        updates = _halted_conditions(deployment, instances, halted, now)
+    else:
+        updates = (
+            _available_condition(deployment, counted, slots, now),
+            _replicas_ready_condition(deployment, counted, slots, now),
+            progressing_condition(deployment, counted, now, timed),
+        )
+    for condition in updates:
         conditions = with_condition(conditions, condition)
     return msgspec.structs.replace(counted, conditions=conditions)
+
+
+def _halted_conditions(
+    deployment: WorkloadDeployment, instances: Sequence[Instance], reason: Reason, now: str
+) -> tuple[Condition, ...]:
+    """Return the conditions of a suspended or stopped deployment.
+
+    Available has the reason of the halt as soon as no instance runs. It is Unknown if the driver
+    cannot observe an instance. Progressing is Unknown, and no deadline runs.
+    """
+    causes = [not_ready_cause(instance) for instance in instances]
+    unconfirmed = [cause for cause in causes if cause.reason != reason]
+    unobserved = [cause for cause in unconfirmed if cause.status == UNKNOWN]
+    halted = halted_value(reason)
+    if not unconfirmed:
+        available = halted
+    elif unobserved:
+        available = unobserved[0]
+    else:
+        message = f"{len(unconfirmed)} of {len(instances)} instances are being stopped, because "
+        available = ConditionValue(FALSE, Reason.STOPPING, message + halt_cause(reason))
+    progressing = ConditionValue(UNKNOWN, reason, halted.message)
+    values = {AVAILABLE: available, REPLICAS_READY: halted, PROGRESSING: progressing}
+    generation = deployment.metadata.generation
+    return tuple(
+        make_condition(type_, value, generation=generation, now=now)
+        for type_, value in values.items()
+    )
 
 
 def _available_condition(
