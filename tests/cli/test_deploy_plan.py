@@ -23,7 +23,6 @@ from datum_compute.api.meta.codec import JsonObject, encode, from_json
 from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.api.quota import INSTANCES, METRICS
 from datum_compute.api.services import ServiceEntitlement
-from datum_compute.cli.environment import CliTimeouts
 from datum_compute.client.client import Client
 from tests.cli.commands.test_access import offered
 from tests.cli.objects import condition, workload_spec
@@ -32,11 +31,7 @@ from tests.cli.world import (
     NAMESPACE,
     World,
     bucket,
-    image_missing,
-    no_controllers,
     patch_status_of,
-    report,
-    workloads,
 )
 
 WEB = Ref(NAMESPACE, "web")
@@ -496,49 +491,6 @@ def test_a_repeated_deploy_key_does_not_undo_later_changes(cli: CliRunner, world
     assert cli.run(*KEYED) == 4
     assert "the workload was changed since" in cli.err
     assert world.writes == []
-
-
-# --- verdicts by the clock
-
-
-def test_a_cause_that_needs_the_user_ends_the_wait(cli: CliRunner, world: World) -> None:
-    world.player = image_missing
-    cli.timeouts = CliTimeouts(user_cause_s=0)
-    assert cli.run("deploy", "web", "--image=web:9", "--city=DFW", "-y") == 20
-    error, hint = cli.err.splitlines()[-2:]
-    assert "the rollout of 'web' failed: Instance web-" in error
-    assert "is not ready (ImageUnavailable): no such tag: web:9" in error
-    assert hint.endswith("Next: datumctl compute deploy web --image=IMAGE")
-    assert "rollout undo" not in cli.err, "the workload has only one revision"
-
-
-def test_a_stall_is_reported_once_with_cause_owner_and_next_command(
-    cli: CliRunner, world: World
-) -> None:
-    world.player = no_controllers
-    cli.timeouts = CliTimeouts(stall_s=0, reread_s=1)
-    assert cli.run(*FIRST, "--timeout=2s") == 21
-    (line,) = [line for line in cli.err.splitlines() if line.startswith("No progress")]
-    assert "Workload web is not ready (Pending)" in line
-    assert "kubeconfig get workload web --namespace=default --watch" in line
-    assert "Explain: datumctl compute explain web" in cli.err.splitlines()
-    assert cli.run("explain", "web") == 0
-
-
-def test_an_instance_that_stops_within_its_grace_period_is_no_stall(
-    cli: CliRunner, world: World
-) -> None:
-    world.player = slow_to_stop
-    cli.timeouts = CliTimeouts(stall_s=0, user_cause_s=0, reread_s=1)
-    assert cli.run(*FIRST, "--timeout=2s") == 21
-    assert not [line for line in cli.err.splitlines() if "No progress" in line and "Stop" in line]
-    assert "Stopping: Waiting for the instance to stop, up to 30 s" in cli.err
-
-
-async def slow_to_stop(client: Client) -> None:
-    async for workload in workloads(client):
-        message = "Waiting for the instance to stop, up to 30 s"
-        await report(client, workload, failure=("Stopping", message))
 
 
 # --- asked on a terminal

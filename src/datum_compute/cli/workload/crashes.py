@@ -7,10 +7,14 @@ import asyncio
 from datum_compute.api.errors import ApiError
 from datum_compute.api.gateway import instance_path
 from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.timestamps import parse_timestamp
 from datum_compute.cli.connect.session import Session
 from datum_compute.cli.render.documents import DeletedInstance
 from datum_compute.cli.render.listing import age_since, print_document
 from datum_compute.cli.render.output import one_line
+
+_RESTARTS_IN_VAIN = 2
+_RECOVERED_AFTER_S = 600.0  # the drivers count an instance that ran for this long as recovered
 
 
 async def read_crash_reports(session: Session, name: str) -> list[JsonObject]:
@@ -33,6 +37,22 @@ def split_by_template(
     """
     current = [end for end in ends if end.get("templateHash", "") in ("", template_hash)]
     return current, [end for end in ends if end not in current]
+
+
+def is_crash_loop(ends: list[JsonObject], template_hash: str) -> bool:
+    """Return True if an instance with this template crashed again after two restarts.
+
+    A program may need a restart, such as one that starts before its database. Restarts before a
+    long run do not count: after it, the driver restarts the instance without delay again.
+    """
+    current, _ = split_by_template([end for end in ends if not end["planned"]], template_hash)
+    if not current:
+        return False
+    last = current[-1]
+    started_at = last["startedAt"] or last["endedAt"]
+    ran_s = parse_timestamp(last["endedAt"]) - parse_timestamp(started_at)
+    restarts: int = last["restarts"]
+    return restarts >= _RESTARTS_IN_VAIN and ran_s < _RECOVERED_AFTER_S
 
 
 def print_crash_reports(session: Session, ends: list[JsonObject]) -> None:

@@ -303,6 +303,26 @@ class StallTimer:
             self.moved_s = max(self.moved_s, min(now_s, ends_s))
 
 
+@dataclass(slots=True)
+class CrashTimer:
+    """Measures how long each instance has been crashing, from the first observation."""
+
+    _since_s: dict[str, float] = field(default_factory=dict)
+
+    def record(self, instances: Iterable[Instance], now_s: float) -> None:
+        names = [instance.metadata.name for instance in instances if is_crashing(instance)]
+        self._since_s = {name: self._since_s.get(name, now_s) for name in names}
+
+    def crashing_s(self, name: str, now_s: float) -> float:
+        return now_s - self._since_s.get(name, now_s)
+
+
+def is_crashing(instance: Instance) -> bool:
+    """Return True from a crash until the restarted program has run for a while."""
+    ready = find_condition(instance.status.conditions, READY)
+    return ready is not None and ready.reason == Reason.INSTANCE_CRASHING
+
+
 def is_stopping(instance: Instance) -> bool:
     ready = find_condition(instance.status.conditions, READY)
     return instance.is_terminating or (ready is not None and ready.reason == Reason.STOPPING)

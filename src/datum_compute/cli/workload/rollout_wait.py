@@ -2,9 +2,10 @@
 
 A rollout without progress for a while is reported as stalled, with the cause, who has to act and
 the next command. If only the user can remove the cause, the wait ends with an error, because
-waiting longer would not help; if the workload ran before, the hint is how to undo the change. An
-instance that stops within its grace period is not a stall. The rollout itself continues in any
-case.
+waiting longer would not help; if the workload ran before, the hint is how to undo the change. A
+crash is such a cause only if restarts did not help: if a crash report counts two of them, or if
+there are no reports and the instance has been crashing for ``crash_s``. An instance that stops
+within its grace period is not a stall. The rollout itself continues in any case.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ from datum_compute.cli.render.documents import CauseDocument, extend_document
 from datum_compute.cli.render.events import BlockedEvent, DoneEvent, PausedEvent
 from datum_compute.cli.render.live import RolloutView, build_view
 from datum_compute.cli.render.output import one_line, render_age, render_count
+from datum_compute.cli.workload.crashes import is_crash_loop, read_crash_reports
 from datum_compute.cli.workload.observe import Observed, belongs_to, observe
 from datum_compute.cli.workload.rollout import (
+    CrashTimer,
     Phase,
     PlaceProgress,
     Progress,
     StallTimer,
     assess_rollout,
+    is_crashing,
     is_overdue,
     place_document,
     settling_s,
@@ -60,6 +64,7 @@ class RolloutWatch:
     latest: Progress | None = None
     urls: tuple[str, ...] = ()  # of published ports
     _timer: StallTimer = field(default_factory=StallTimer)
+    _crashes: CrashTimer = field(default_factory=CrashTimer)
     _reported: str = ""  # the reason of the last stall that was reported
 
     async def poll(self) -> StateReached[Progress] | WatchNext:
@@ -75,10 +80,11 @@ class RolloutWatch:
         endpoints = (e for d in observed.deployments.items for e in d.status.endpoints)
         self.urls = tuple(dict.fromkeys(endpoint.url for endpoint in endpoints))
         self._timer.record(_counts(self.latest), observed.instances.items, now)
+        self._crashes.record(observed.instances.items, now)
         self.view.show(self.latest, self.generation, now - self.started_s)
         if self.latest.done or (self.latest.observed and self.latest.paused):
             return StateReached(self.latest)
-        await self._check_stall(observed, workload, now - self._timer.moved_s)
+        await self._check_stall(observed, workload, now)
         uid = self.uid
         if not self.latest.observed:
             version = workload.metadata.resource_version
@@ -100,8 +106,9 @@ class RolloutWatch:
             )
         return workload
 
-    async def _check_stall(self, observed: Observed, workload: Workload, still_s: float) -> None:
-        """Report a stall, or raise FailedError, after ``still_s`` seconds without progress."""
+    async def _check_stall(self, observed: Observed, workload: Workload, now_s: float) -> None:
+        """Report a stall, or raise FailedError if waiting longer would not help."""
+        still_s = now_s - self._timer.moved_s
         timeouts = self.session.environment.timeouts
         deployments, instances = observed.deployments.items, observed.instances.items
         exceeded = workload.status.observed_generation >= self.generation and any(
@@ -113,7 +120,8 @@ class RolloutWatch:
             return
         cause = explain_workload(workload, deployments, instances).cause
         cause = replace(cause, command=self.session.complete_command(cause.command))
-        if exceeded or (cause.actor is Actor.USER and stalled_s >= timeouts.user_cause_s):
+        is_user_cause = cause.actor is Actor.USER and stalled_s >= timeouts.user_cause_s
+        if exceeded or (is_user_cause and await self._is_lasting(cause, observed, now_s)):
             raise await self._failure_error(workload, cause)
         if stalled_s >= timeouts.stall_s and self._reported != cause.reason:
             self._reported = cause.reason
@@ -125,6 +133,17 @@ class RolloutWatch:
                 f"Next: {cause.command}\nExplain: {explain}",
                 color="yellow",
             )
+
+    async def _is_lasting(self, cause: Link, observed: Observed, now_s: float) -> bool:
+        """Return False for a crash that a restart may still end."""
+        name = cause.ref.name
+        instance = next((i for i in observed.instances.items if i.metadata.name == name), None)
+        if instance is None or not is_crashing(instance):
+            return True
+        if self._crashes.crashing_s(name, now_s) >= self.session.environment.timeouts.crash_s:
+            return True
+        ends = await read_crash_reports(self.session, name)
+        return is_crash_loop(ends, instance.spec.controller.template_hash)
 
     async def _failure_error(self, workload: Workload, cause: Link) -> FailedError:
         hint = f"Waiting for: {cause.waiting_for}. Next: {cause.command}"
