@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
+from datum_compute.admission.queries import ListQuery
 from datum_compute.api.http import JSON, Request
-from datum_compute.api.meta.codec import encode
+from datum_compute.api.kinds import CONFIG_MAP
 from datum_compute.api.meta.names import label_value_problem, qualified_name_problem
 from datum_compute.api.meta.timestamps import (
     normalize_micro_time,
     normalize_time,
     parse_timestamp,
 )
+from datum_compute.server.encoding.body import encode_at_version
 from datum_compute.server.encoding.request_options import (
     ACCEPT_LENGTH_MAX,
     ACCEPTED_TYPES_MAX,
     content_type,
 )
-from datum_compute.server.verbs.admission_lookups import decode_cached
-from datum_compute.store.journal import ObjectKey
-from datum_compute.store.records import build_record
+from datum_compute.server.verbs.admission_lookups import list_objects
+from datum_compute.store.journal import MemoryJournal, ObjectKey
 from testkit.api_server.granting import RBAC, grant, rule, server_with_ann
 from testkit.api_server.running_server import TOKEN, WORKLOADS, InProcessServer, workload
+from testkit.conformance.plane import PLANE, open_store
 
 
 class OpenConnection:
@@ -113,10 +116,15 @@ def test_a_time_that_is_too_long_is_rejected_and_not_cached(parse: Callable[[str
     assert sys.getrefcount(text) == before
 
 
-def test_a_large_object_that_admission_reads_is_not_cached() -> None:
-    key, body = ObjectKey("things", "", "a"), encode({"a": "x" * 50_000})
-    small, large = build_record(key, 1, b'{"a":"b"}', {}), build_record(key, 1, body, {})
-    before = sys.getrefcount(body)
-    assert decode_cached(large) == {"a": "x" * 50_000}
-    assert sys.getrefcount(body) == before
-    assert decode_cached(small) is decode_cached(small)
+async def test_only_small_objects_that_admission_reads_are_cached() -> None:
+    async with open_store(MemoryJournal()) as store:
+        for name, size in (("large", 50_000), ("small", 1)):
+            obj = {"metadata": {"name": name}, "data": {"a": "x" * size}}
+            key = ObjectKey(CONFIG_MAP.storage, "default", name)
+            await store.put(PLANE, key, 0, partial(encode_at_version, obj))
+        query = ListQuery(CONFIG_MAP)
+        large, small = list_objects(store, PLANE, query)
+        large_again, small_again = list_objects(store, PLANE, query)
+    assert large == large_again
+    assert large is not large_again
+    assert small is small_again

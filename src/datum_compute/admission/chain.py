@@ -14,10 +14,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain
+from itertools import islice
 from typing import Any
 
-from datum_compute.admission.findings import name_length_rule, normalize_times
+from datum_compute.admission.findings import normalize_times
 from datum_compute.admission.rules import rbac, template, workload
 from datum_compute.admission.rules import services as service
 from datum_compute.admission.rules.core import (
@@ -87,7 +87,7 @@ from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.fields import IMMUTABLE_RULE, VALIDATIONS
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.schema.derive import structural_schema
-from datum_compute.api.schema.report import limit_causes
+from datum_compute.api.schema.report import ERRORS_MAX, limit_causes
 from datum_compute.api.schema.validate import Check, ValidationReport, compile_check
 
 # --- Fields of the public API that are not implemented yet
@@ -146,18 +146,14 @@ class ImmutableField:
         return None if value is None else self.check(value, "", ValidationReport())
 
 
-def check_immutable_fields(
-    kind: KindInfo[Any], new: JsonObject, old: JsonObject | None
-) -> Iterable[Cause]:
-    if old is None:
-        return
+def check_immutable_fields(kind: KindInfo[Any], new: JsonObject, old: JsonObject) -> list[Cause]:
     report = ValidationReport()
     for field in _immutable_fields(kind):
         before, now = field.value_in(old), field.value_in(new)
         if before is not None and now is not None and before != now:
             stored = f' (it is "{before}")' if isinstance(before, str) else ""
             report.invalid(".".join(field.path), now, field.message + stored)
-    yield from report.errors
+    return report.errors
 
 
 @cache
@@ -187,6 +183,20 @@ class Rules:
 
 
 _NO_RULES = Rules()
+
+
+def name_length_rule(
+    length: int, because: str
+) -> Callable[[JsonObject, JsonObject | None], Iterable[Cause]]:
+    """Return a rule: the name of a new object has at most ``length`` characters."""
+
+    def rule(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
+        name = new["metadata"].get("name", "")
+        if old is None and len(name) > length:
+            why = f"must be no more than {length} characters, because {because}"
+            yield Cause.invalid("metadata.name", why, name)
+
+    return rule
 
 
 def _event_rules(field_names: EventFieldNames) -> Rules:
@@ -346,10 +356,11 @@ def find_errors(kind: KindInfo[Any], new: JsonObject, old: JsonObject | None) ->
     The search ends there, so that many invalid items cost neither a long search nor a large
     response.
     """
-    validations = CHAIN.get(kind.resource, _NO_RULES).validations
-    return limit_causes(
-        chain(
-            check_immutable_fields(kind, new, old),
-            (cause for validation in validations for cause in validation(new, old)),
-        )
-    )
+    causes: list[Cause] = []
+    if old is not None:
+        causes.extend(check_immutable_fields(kind, new, old))
+    for validation in CHAIN.get(kind.resource, _NO_RULES).validations:
+        causes.extend(islice(validation(new, old), ERRORS_MAX + 1))
+        if len(causes) > ERRORS_MAX:
+            return limit_causes(causes)
+    return causes

@@ -101,17 +101,3 @@ def phase_order_rule(
             yield Cause.invalid(field, why, now)
 
     return rule
-
-
-def name_length_rule(
-    length: int, because: str
-) -> Callable[[JsonObject, JsonObject | None], Iterable[Cause]]:
-    """Return a rule: the name of a new object has at most ``length`` characters."""
-
-    def rule(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
-        name = new["metadata"].get("name", "")
-        if old is None and len(name) > length:
-            why = f"must be no more than {length} characters, because {because}"
-            yield Cause.invalid("metadata.name", why, name)
-
-    return rule

@@ -23,7 +23,13 @@ from datum_compute.api.kinds import (
 )
 from datum_compute.api.meta.codec import JsonObject, decode, encode
 from datum_compute.api.meta.json_path import field_names
+from datum_compute.api.meta.names import (
+    dns_label_problem,
+    dns_subdomain_problem,
+    path_segment_problem,
+)
 from datum_compute.api.meta.objects import KindInfo
+from datum_compute.api.rbac import RBAC_GROUP
 from datum_compute.api.reviews import REVIEWS, TOKEN_REQUEST
 from datum_compute.api.schema.derive import PRESERVE, structural_schema
 from datum_compute.api.schema.fast_path import compile_fast_check
@@ -127,6 +133,7 @@ class ServedResource:
     revision: str  # of the definition of a custom kind
     verbs: tuple[str, ...]
     subresources: dict[str, tuple[str, ...]]  # the verbs of each subresource
+    name_problem: Callable[[str], str]  # returns why a name is invalid, or an empty string
     is_namespace: bool
     is_definition: bool  # CustomResourceDefinition
 
@@ -221,8 +228,15 @@ class ResourceRegistry:
         return sorted(resources, key=lambda resource: resource.kind.plural)
 
 
-def is_namespace(kind: KindInfo[Any]) -> bool:
+def _is_namespace(kind: KindInfo[Any]) -> bool:
     return kind.plural == NAMESPACE.plural and not kind.group
+
+
+def _name_check(kind: KindInfo[Any]) -> Callable[[str], str]:
+    """Return the function that finds out why a name of an object is invalid."""
+    if _is_namespace(kind):
+        return dns_label_problem
+    return path_segment_problem if kind.group == RBAC_GROUP else dns_subdomain_problem
 
 
 def build_resource(
@@ -257,7 +271,8 @@ def build_resource(
         revision=revision,
         verbs=_verbs(kind) if is_stored else ("create",),
         subresources=_subresources(kind),
-        is_namespace=is_namespace(kind),
+        name_problem=_name_check(kind),
+        is_namespace=_is_namespace(kind),
         is_definition=(kind.plural, kind.group) == (DEFINITION.plural, DEFINITION.group),
     )
 
@@ -266,7 +281,7 @@ def _verbs(kind: KindInfo[Any]) -> tuple[str, ...]:
     if kind.unsupported_message:
         return _READ_VERBS
     # Namespaces have no deletecollection: each one is emptied before it is removed.
-    return _OBJECT_VERBS if is_namespace(kind) else _ALL_VERBS
+    return _OBJECT_VERBS if _is_namespace(kind) else _ALL_VERBS
 
 
 def _subresources(kind: KindInfo[Any]) -> dict[str, tuple[str, ...]]:
@@ -275,7 +290,7 @@ def _subresources(kind: KindInfo[Any]) -> dict[str, tuple[str, ...]]:
         subresources["status"] = ("get", "patch", "update")
     if kind.scale is not None:
         subresources["scale"] = ("get", "patch", "update")
-    if is_namespace(kind):
+    if _is_namespace(kind):
         subresources["finalize"] = ("update",)
     if kind.resource == SERVICE_ACCOUNT.resource:
         subresources["token"] = ("create",)

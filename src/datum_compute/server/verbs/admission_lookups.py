@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-import msgspec
 from msgspec.structs import replace
 
 from datum_compute.admission.context_rules import (
@@ -29,44 +28,49 @@ from datum_compute.admission.queries import (
     Write,
 )
 from datum_compute.api.meta.codec import JsonObject, decode
-from datum_compute.api.planes import PLATFORM
+from datum_compute.api.planes import PLATFORM, PlaneName
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.context import ServerContext
 from datum_compute.server.routing import ApiRequest
 from datum_compute.server.verbs.prepare import PreparedObject
 from datum_compute.store.records import Record
+from datum_compute.store.store import Store
 
-_CACHED_BYTES_MAX = 16 * 1024  # of one object
+CACHED_BYTES_MAX = 16 * 1024  # of one object
+_decode_cached = lru_cache(maxsize=1024)(decode)
 
 
-class StoreAdmissionReader(msgspec.Struct, frozen=True):
-    """Answers the queries of rules for one request: objects of its plane, and permissions of its
-    user."""
+def answer_queries(
+    context: ServerContext, request: ApiRequest, queries: Iterable[Query]
+) -> Answers:
+    """Return the permissions of the user, and the objects of the plane, that rules query."""
+    allowed: dict[AccessQuery, bool] = {}
+    listed: dict[ListQuery, list[JsonObject]] = {}
+    for query in queries:
+        if isinstance(query, AccessQuery):
+            attributes = Attributes(
+                query.verb, query.group, query.resource, "", query.namespace, query.name
+            )
+            allowed[query] = context.authorizer.allows(request.user, request.plane, attributes)
+        else:
+            listed[query] = list_objects(context.store, request.plane, query)
+    return Answers(allowed, listed)
 
-    context: ServerContext
-    request: ApiRequest
 
-    def answer(self, queries: Iterable[Query]) -> Answers:
-        queries = tuple(queries)
-        return Answers(
-            allowed={q: self._is_allowed(q) for q in queries if isinstance(q, AccessQuery)},
-            listed={q: self._list(q) for q in queries if isinstance(q, ListQuery)},
-        )
-
-    def _is_allowed(self, query: AccessQuery) -> bool:
-        attributes = Attributes(
-            query.verb, query.group, query.resource, "", query.namespace, query.name
-        )
-        return self.context.authorizer.allows(self.request.user, self.request.plane, attributes)
-
-    def _list(self, query: ListQuery) -> list[JsonObject]:
-        store, resource = self.context.store, query.kind.storage
-        records: Sequence[Record] = ()
-        if query.catalogue and store.has_plane(PLATFORM):
-            records = store.snapshot(PLATFORM, resource).records
-        if not records:
-            records = store.snapshot(self.request.plane, resource).records
-        return list(map(decode_cached, records))
+def list_objects(store: Store, plane: PlaneName, query: ListQuery) -> list[JsonObject]:
+    """Return the objects of a query. Callers must not change them: small ones, such as instance
+    types, are cached for the next write."""
+    records: Sequence[Record] = ()
+    if query.catalogue and store.has_plane(PLATFORM):
+        records = store.snapshot(PLATFORM, query.kind.storage).records
+    if not records:
+        records = store.snapshot(plane, query.kind.storage).records
+    objects = []
+    for record in records:
+        body = record.body
+        decode_record = _decode_cached if len(body) <= CACHED_BYTES_MAX else decode
+        objects.append(decode_record(body))
+    return objects
 
 
 def apply_context_rules(
@@ -84,7 +88,7 @@ def apply_context_rules(
         now_s=context.clock(),
         deprecation_grace_s=context.deprecation_grace_s,
     )
-    answers = StoreAdmissionReader(context, request).answer(queries_of_write(write))
+    answers = answer_queries(context, request, queries_of_write(write))
     findings = evaluate(write, answers)
     if not findings.causes and not findings.warnings:
         return prepared
@@ -96,22 +100,7 @@ def check_deletion_rules(context: ServerContext, request: ApiRequest, old: JsonO
     if request.kind.resource not in DELETION_RULES:
         return
     deletion = Deletion(request.kind, request.route.namespace, old)
-    answers = StoreAdmissionReader(context, request).answer(queries_of_deletion(deletion))
+    answers = answer_queries(context, request, queries_of_deletion(deletion))
     causes = evaluate_deletion(deletion, answers)
     if causes:
         raise invalid(request.kind, old["metadata"]["name"], causes)
-
-
-def decode_cached(record: Record) -> JsonObject:
-    """Decode an object that rules only read, such as an instance type. Cache it for the next write,
-    unless it is large."""
-    body = record.body
-    return _decode_small(body) if len(body) <= _CACHED_BYTES_MAX else _decode_object(body)
-
-
-def _decode_object(body: bytes) -> JsonObject:
-    obj: JsonObject = decode(body)
-    return obj
-
-
-_decode_small = lru_cache(maxsize=1024)(_decode_object)

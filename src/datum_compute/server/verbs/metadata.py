@@ -7,7 +7,7 @@ versions, generation and times; values that callers send there are ignored, or a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -15,17 +15,12 @@ import msgspec
 from datum_compute.api.errors import BadRequest, Cause, shorten
 from datum_compute.api.meta.codec import DecodeError, JsonObject, from_json, to_json
 from datum_compute.api.meta.names import (
-    dns_label_problem,
-    dns_subdomain_problem,
     label_value_problem,
-    path_segment_problem,
     qualified_name_problem,
 )
 from datum_compute.api.meta.objects import KindInfo, ObjectMeta
 from datum_compute.api.meta.timestamps import timestamp
-from datum_compute.api.rbac import RBAC_GROUP
 from datum_compute.api.schema.keywords import is_date_time
-from datum_compute.server.discovery.resources import is_namespace
 from datum_compute.server.encoding.body import json_type
 
 _ORDER = (
@@ -47,6 +42,10 @@ _ORDER = (
 _CALLER_FIELDS = ("generateName", "labels", "annotations", "ownerReferences", "finalizers")
 _SERVER_FIELDS = tuple(field for field in _ORDER if field not in _CALLER_FIELDS)
 _KNOWN_FIELDS = frozenset({*_ORDER, "selfLink"})  # selfLink is ignored
+# Fields of the server whose types are checked although their values are ignored.
+_CHECKED_SERVER_FIELDS = frozenset(
+    {"creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"}
+)
 
 
 class RequestMetadata(msgspec.Struct, frozen=True):
@@ -75,21 +74,23 @@ def read_metadata(obj: JsonObject) -> RequestMetadata:
         raise BadRequest(
             f"metadata cannot be read: {str(error).replace('$', 'metadata')}"
         ) from error
-    _check_server_fields(given)
-    unknown = [f"metadata.{name}" for name in raw if name not in _KNOWN_FIELDS]
+    if not _CHECKED_SERVER_FIELDS.isdisjoint(given):
+        _check_server_fields(given)
+    unknown: tuple[str, ...] = ()
+    if not _KNOWN_FIELDS.issuperset(raw):
+        unknown = tuple(f"metadata.{name}" for name in raw if name not in _KNOWN_FIELDS)
     return RequestMetadata(
         checked.get("name", ""),
         checked.get("namespace", ""),
         checked.get("uid", ""),
         checked.get("resourceVersion", ""),
         {name: checked[name] for name in _CALLER_FIELDS if name in checked},
-        tuple(unknown),
+        unknown,
     )
 
 
 def _check_server_fields(given: JsonObject) -> None:
-    """Raise BadRequest for fields of the server with an invalid type, although their values are
-    ignored."""
+    """Raise BadRequest for fields of the server with an invalid type."""
     for name in ("creationTimestamp", "deletionTimestamp"):
         time = given.get(name)
         if time is not None and not (isinstance(time, str) and is_date_time(time)):
@@ -156,19 +157,10 @@ FINALIZERS_MAX = 1000
 _UTF8_BYTES_MAX = 4  # of a character
 
 
-def name_problem(kind: KindInfo[Any], name: str) -> str:
-    """Return why the name of an object is invalid; an empty string if it is valid."""
-    if is_namespace(kind):
-        return dns_label_problem(name)
-    if kind.group == RBAC_GROUP:
-        return path_segment_problem(name)
-    return dns_subdomain_problem(name)
-
-
-def metadata_problems(kind: KindInfo[Any], metadata: JsonObject) -> Iterator[Cause]:
-    """Yield the errors of metadata with valid types."""
+def metadata_problems(name_problem: Callable[[str], str], metadata: JsonObject) -> Iterator[Cause]:
+    """Yield the errors of metadata with valid types. ``name_problem`` is that of the resource."""
     name = metadata.get("name", "")
-    if problem := name_problem(kind, name):
+    if problem := name_problem(name):
         yield Cause.invalid("metadata.name", problem, name)
     for key, value in metadata.get("labels", {}).items():
         if problem := qualified_name_problem(key):

@@ -11,7 +11,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import msgspec
@@ -22,7 +22,7 @@ from datum_compute.admission.findings import invalid
 from datum_compute.api.errors import BadRequest, Cause, Invalid, RequestEntityTooLarge, shorten
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import KindInfo
-from datum_compute.api.schema.report import limit_causes
+from datum_compute.api.schema.report import ERRORS_MAX, limit_causes
 from datum_compute.api.schema.validate import ValidationReport
 from datum_compute.server.discovery.resources import ServedResource
 from datum_compute.server.encoding.body import same_fields
@@ -108,7 +108,7 @@ def prepare_create(
     if resource.is_namespace:
         new = namespaces.prepare_namespace(new)
     prepared = validate_and_admit(
-        resource, new, None, metadata_problems(kind, metadata), sent.unknown
+        resource, new, None, metadata_problems(resource.name_problem, metadata), sent.unknown
     )
     if resource.is_namespace:
         return replace(prepared, obj=namespaces.with_active_phase(prepared.obj))
@@ -132,7 +132,7 @@ def prepare_update(
         main["spec"] = old_main.get("spec", {})
     causes = _validate_new_finalizers(metadata, old["metadata"])
     if not same_fields(metadata, old["metadata"]):
-        causes += limit_causes(metadata_problems(kind, metadata))
+        causes += limit_causes(metadata_problems(resource.name_problem, metadata))
     new = {**main, "metadata": metadata}
     if _same_except_metadata(new, old_main):
         # The content is unchanged, so it is not validated again: rules may have become stricter.
@@ -252,11 +252,14 @@ def validate_and_admit(
         checked = resource.check_main(new, "", report)
     except (Invalid, RequestEntityTooLarge) as error:
         raise stopped_check(error, resource.kind, new, report) from error
-    admitted, rule_causes = (checked, []) if report.errors else admit(resource.kind, checked, old)
-    if not report.unknown:
-        all_causes = limit_causes(chain(causes, report.errors, rule_causes))
-        return PreparedObject(admitted, unknown, tuple(all_causes))
-    rejected = unsupported_fields(resource.kind, report.unknown)
-    dropped = (path for path in report.unknown if path not in rejected)
-    all_causes = limit_causes(chain(causes, report.errors, rule_causes, rejected.values()))
-    return PreparedObject(admitted, (*unknown, *dropped), tuple(all_causes))
+    admitted, found = (checked, report.errors)
+    if not found:
+        admitted, found = admit(resource.kind, checked, old)
+    if report.unknown:
+        rejected = unsupported_fields(resource.kind, report.unknown)
+        found = [*found, *rejected.values()]
+        unknown = (*unknown, *(path for path in report.unknown if path not in rejected))
+    all_causes = tuple(islice(chain(causes, found), ERRORS_MAX + 1))
+    if len(all_causes) > ERRORS_MAX:
+        all_causes = tuple(limit_causes(all_causes))
+    return PreparedObject(admitted, unknown, all_causes)
