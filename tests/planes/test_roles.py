@@ -177,9 +177,8 @@ def served_verbs() -> dict[tuple[str, str], set[str]]:
     """By group and resource, as rules name them."""
     found: dict[tuple[str, str], set[str]] = {key: set(v) for key, v in OF_THE_GATEWAY.items()}
     catalogue = ResourceRegistry.of_kinds(KINDS)
-    for kind in catalogue.kinds():
-        served = catalogue.find(kind.group, kind.version, kind.plural)
-        assert served is not None
+    for served in catalogue.by_path.values():
+        kind = served.kind
         more = {verb for verb, resources in OWN_VERBS.items() if kind.resource in resources}
         found.setdefault((kind.group, kind.plural), set()).update(served.verbs, more)
         for name, verbs in served.subresources.items():

@@ -17,6 +17,7 @@ from datum_compute.api.meta.timestamps import (
     normalize_time,
     parse_timestamp,
 )
+from datum_compute.api.planes import PlaneName
 from datum_compute.server.encoding.body import encode_at_version
 from datum_compute.server.encoding.request_options import (
     ACCEPT_LENGTH_MAX,
@@ -123,8 +124,8 @@ async def test_only_small_objects_that_admission_reads_are_cached() -> None:
             key = ObjectKey(CONFIG_MAP.storage, "default", name)
             await store.put(PLANE, key, 0, partial(encode_at_version, obj))
         query = ListQuery(CONFIG_MAP)
-        large, small = list_objects(store, PLANE, query)
-        large_again, small_again = list_objects(store, PLANE, query)
+        large, small = list_objects(store, PlaneName(PLANE), query)
+        large_again, small_again = list_objects(store, PlaneName(PLANE), query)
     assert large == large_again
     assert large is not large_again
     assert small is small_again

@@ -259,7 +259,10 @@ class ApiServer:
             if may_reach:  # definitions may have changed while the request waited
                 resources = self._registries.get(plane)
                 route, attributes = self._resolve(resources, request, path, audit)
-        self._authorizer.check(principal.user, plane, attributes_to_authorize(attributes, route))
+        needed = attributes
+        if route is None or not attributes.allowed_method:
+            needed = attributes_to_authorize(attributes, route)
+        self._authorizer.check(principal.user, plane, needed)
         self._store.version(plane)  # raises NotFound if the plane does not exist
         if route is None:
             return self._non_resource.respond(NonResourceRequest(request, plane, path, resources))
@@ -284,8 +287,10 @@ class ApiServer:
         if route.resource.is_definition and request.method not in READ_METHODS:
             return await self._write_definition(api_request, attributes)
         response = await self._run_verb(api_request, attributes)
-        warning = api_request.kind.deprecation or empty_kind_warning(api_request)
-        return _add_warning(response, warning) if warning else response
+        kind = api_request.kind
+        if kind.deprecation or kind.unsupported_message:
+            response = _add_warning(response, kind.deprecation or empty_kind_warning(api_request))
+        return response
 
     async def _authenticate(
         self,
@@ -346,17 +351,17 @@ class ApiServer:
             registry = self._registries.get(request.plane).registry
             return await self._run_verb(replace(request, registry=registry), attributes)
 
-    async def _run_verb(self, request: ApiRequest, attributes: Attributes) -> Response:
+    def _run_verb(self, request: ApiRequest, attributes: Attributes) -> Awaitable[Response]:
         if not attributes.allowed_method:
             return _respond_method_not_allowed(request)
-        if attributes.verb == "create":
-            handler = self._virtual_kinds.find(request)
-            if handler is not None:
-                return await handler(request)
-        return await _HANDLERS[attributes.verb](self._context, request)
+        if attributes.verb == "create" and (
+            request.route.subresource or not request.resource.is_stored
+        ):
+            return self._virtual_kinds.create(request)
+        return _HANDLERS[attributes.verb](self._context, request)
 
 
-def _respond_method_not_allowed(request: ApiRequest) -> Response:
+async def _respond_method_not_allowed(request: ApiRequest) -> Response:
     methods = tuple(request.route.verbs_by_method)
     if request.http.method == "OPTIONS":
         return allowed_methods(methods)
@@ -379,6 +384,8 @@ def empty_kind_warning(request: ApiRequest) -> str:
 
 
 def _add_warning(response: Response, text: str) -> Response:
+    if not text:
+        return response
     warnings = [warning_header([text]), response.headers.get("warning", "")]
     headers = {**response.headers, "warning": ", ".join(filter(None, warnings))}
     return replace(response, headers=headers)

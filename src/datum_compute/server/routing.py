@@ -7,7 +7,6 @@ for. ``ApiRequest`` is the authorized request that verbs receive.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 import msgspec
@@ -25,10 +24,8 @@ from datum_compute.server.encoding.selectors import Selection, parse_selection
 from datum_compute.server.flowcontrol.control import LoopWork
 from datum_compute.store.journal import ObjectKey
 
-_OBJECT_METHODS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-_SUBRESOURCE_METHODS = {**_OBJECT_METHODS, "POST": "create"}
-_COLLECTION_METHODS = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 _COLLECTION_VERBS = ("list", "watch", "deletecollection")
+_NAMESPACE_SUBRESOURCES = ("status", "finalize")
 _NAME_FIELD = "metadata.name"
 
 
@@ -37,43 +34,11 @@ class Route(msgspec.Struct, frozen=True):
     subresource. ``namespace`` is also empty for a list over all namespaces."""
 
     resource: ServedResource
+    # The methods that the route supports. The GET of a collection can also be a watch.
+    verbs_by_method: Mapping[str, str]
     namespace: str = ""
     name: str = ""
     subresource: str = ""
-
-    @property
-    def verbs_by_method(self) -> dict[str, str]:
-        """The methods that the route supports. The GET of a collection can also be a watch."""
-        if self.subresource:
-            return _subresource_verbs(self.resource.subresources[self.subresource])
-        if not self.resource.is_stored:
-            is_complete = not self.name and bool(self.namespace) is self.resource.kind.namespaced
-            return {"POST": "create"} if is_complete else {}
-        if self.name:
-            return _object_verbs(self.resource.verbs)
-        if self.resource.kind.namespaced and not self.namespace:
-            return {"GET": "list"}
-        return _collection_verbs(self.resource.verbs)
-
-    @property
-    def authorized_namespace(self) -> str:
-        """The namespace whose roles apply. A namespace object lies in itself."""
-        return self.name if self.resource.is_namespace else self.namespace
-
-
-@cache
-def _object_verbs(verbs: tuple[str, ...]) -> dict[str, str]:
-    return {method: verb for method, verb in _OBJECT_METHODS.items() if verb in verbs}
-
-
-@cache
-def _subresource_verbs(verbs: tuple[str, ...]) -> dict[str, str]:
-    return {method: verb for method, verb in _SUBRESOURCE_METHODS.items() if verb in verbs}
-
-
-@cache
-def _collection_verbs(verbs: tuple[str, ...]) -> dict[str, str]:
-    return {method: verb for method, verb in _COLLECTION_METHODS.items() if verb in verbs}
 
 
 def resolve_route(
@@ -103,7 +68,8 @@ def attributes_of(verb: str, route: Route, query: Mapping[str, str]) -> Attribut
         kind.group,
         kind.plural,
         route.subresource,
-        route.authorized_namespace,
+        # A namespace object lies in itself: the roles in it apply.
+        route.name if route.resource.is_namespace else route.namespace,
         name,
         label_selector=label_selector,
     )
@@ -115,7 +81,7 @@ def attributes_to_authorize(attributes: Attributes, route: Route | None) -> Attr
     A path that matches no route needs only "get", because the response is 404 anyway. A method that
     the route does not support needs only "get" or "list", because the response is 405.
     """
-    if route is not None and not attributes.allowed_method:
+    if route is not None:
         return replace(attributes, verb="get" if route.name else "list")
     if attributes.path.startswith(("/api/", "/apis/")):
         return replace(attributes, verb="get")
@@ -144,20 +110,14 @@ def find_route(registry: ResourceRegistry, path: str) -> Route | None:
         group, (_, version, *rest) = "", segments
     else:
         return None
-    if len(rest) > 2 and rest[0] == "namespaces" and not _is_part_of_namespace(group, rest[2]):
+    is_inside_namespace = len(rest) > 2 and rest[0] == "namespaces"
+    if is_inside_namespace and not group and rest[2] in _NAMESPACE_SUBRESOURCES:
+        is_inside_namespace = False
+    if is_inside_namespace:
         _, namespace, plural, *object_path = rest
-        return _build_route(registry.find(group, version, plural), namespace, object_path)
-    return _build_route(registry.find(group, version, rest[0]), "", rest[1:])
-
-
-def _is_part_of_namespace(group: str, segment: str) -> bool:
-    """Return True for ``/namespaces/NAME/status``, which is not a kind inside the namespace."""
-    return not group and segment in ("status", "finalize")
-
-
-def _build_route(
-    resource: ServedResource | None, namespace: str, object_path: list[str]
-) -> Route | None:
+    else:
+        namespace, (plural, *object_path) = "", rest
+    resource = registry.by_path.get((group, version, plural))
     if resource is None or (namespace and not resource.kind.namespaced) or len(object_path) > 2:
         return None
     name = object_path[0] if object_path else ""
@@ -166,7 +126,15 @@ def _build_route(
         return None
     if subresource and subresource not in resource.subresources:
         return None
-    return Route(resource, namespace, name, subresource)
+    if subresource:
+        verbs = resource.methods.subresources[subresource]
+    elif name:
+        verbs = resource.methods.objects
+    elif resource.kind.namespaced and not namespace:
+        verbs = resource.methods.all_namespaces
+    else:
+        verbs = resource.methods.collection
+    return Route(resource, verbs, namespace, name, subresource)
 
 
 def check_subresource(registry: ResourceRegistry, path: str) -> None:

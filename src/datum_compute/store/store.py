@@ -292,13 +292,6 @@ class Store:
         listeners[listener] = None
         return lambda: listeners.pop(listener, None)
 
-    def last_change(self, plane: str, resource: str) -> int:
-        """Return the version of the last committed change of a resource.
-
-        If it has not changed since the start, the version of the plane at the start.
-        """
-        return self._log(self._planes[plane], resource).newest
-
     def last_assigned_version(self, plane: str) -> int:
         """Return the newest version given to a write, which may not be committed yet."""
         return self._planes[plane].last_assigned

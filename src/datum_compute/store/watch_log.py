@@ -106,11 +106,6 @@ class WatchLog:
     def closed(self) -> bool:
         return self._closed
 
-    @property
-    def newest(self) -> int:
-        """Return the version of the last event, or the floor if there is none."""
-        return self._events[-1].version if self._events else self._floor
-
     def add_waiting(self, watch: Watch) -> None:
         """Call ``watch.on_event`` for each new event. The watch has read all earlier events."""
         self._waiting[watch] = None

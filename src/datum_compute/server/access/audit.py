@@ -98,24 +98,32 @@ def _build_event(audit: AuditContext, response: Response, now_s: float) -> Audit
     attributes = audit.attributes or Attributes("")
     sender, user = audit.authenticated_user, audit.user
     is_impersonated = user is not None and user is not sender and user != sender
+    # These come from the caller.
+    user_name, impersonated_user, verb, namespace, name, path = [
+        text if len(text) <= _TEXT_LENGTH_MAX else text[: _TEXT_LENGTH_MAX - 3] + "..."
+        for text in (
+            sender.name if sender is not None else "",
+            user.name if user is not None and is_impersonated else "",
+            attributes.verb,
+            attributes.namespace,
+            attributes.name or response.created,
+            attributes.path,
+        )
+    ]
     return AuditEvent(
         time_s=audit.time_s,
         request_id=audit.request_id,
-        user=_shorten(sender.name if sender is not None else ""),
-        impersonated_user=_shorten(user.name) if user is not None and is_impersonated else "",
+        user=user_name,
+        impersonated_user=impersonated_user,
         plane=audit.plane or "",
-        verb=_shorten(attributes.verb),
+        verb=verb,
         group=attributes.group,
         resource=attributes.resource,
         subresource=attributes.subresource,
-        namespace=_shorten(attributes.namespace),
-        name=_shorten(attributes.name or response.created),
-        path=_shorten(attributes.path),
+        namespace=namespace,
+        name=name,
+        path=path,
         code=response.status,
         reason=audit.reason,
         duration_s=max(0.0, now_s - audit.time_s),
     )
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= _TEXT_LENGTH_MAX else text[: _TEXT_LENGTH_MAX - 3] + "..."

@@ -55,9 +55,10 @@ class Authorizer:
         roles = self._rbac.get(plane)
         if roles is None or not roles.allows(user, attributes):
             raise forbidden_error(user, attributes)
-        reason = self.cells.deny_reason(user, plane, attributes)
-        if reason:
-            raise forbidden_error(user, attributes, reason)
+        if CELLS_GROUP in user.groups:
+            reason = self.cells.deny_reason(user, plane, attributes)
+            if reason:
+                raise forbidden_error(user, attributes, reason)
 
     def allows(
         self, user: User, plane: PlaneName, attributes: Attributes, *, cache: bool = True
@@ -67,8 +68,9 @@ class Authorizer:
         if MASTERS in user.groups:
             return True
         roles = self._rbac.get(plane)
-        allowed = roles is not None and roles.allows(user, attributes, cache=cache)
-        return allowed and not self.cells.deny_reason(user, plane, attributes)
+        if roles is None or not roles.allows(user, attributes, cache=cache):
+            return False
+        return CELLS_GROUP not in user.groups or not self.cells.deny_reason(user, plane, attributes)
 
     def rules_of(self, user: User, plane: PlaneName, namespace: str) -> tuple[Rule, ...]:
         if MASTERS in user.groups:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 
@@ -108,27 +108,20 @@ class RequestAuthenticator:
 
         return is_permitted
 
-    def user_of_token(
-        self, token: str, audiences: Sequence[str] = _OUR_AUDIENCE
-    ) -> TokenUser | None:
-        """Return the user of a token if the token is valid for one of the audiences."""
+    def user_of_token(self, token: str) -> TokenUser | None:
+        """Return the user of a valid token, whatever its audiences."""
         user = self._static_tokens.user_of(token)
         if user is not None:
-            token_user: TokenUser | None = TokenUser(user, _OUR_AUDIENCE, NEVER_S)
-        elif self._service_accounts is not None:
-            token_user = self._service_accounts.user_of(token)
-        else:
-            token_user = None
-        if token_user is None:
-            return None
-        shared = tuple(audience for audience in audiences if audience in token_user.audiences)
-        return TokenUser(token_user.user, shared, token_user.until_s) if shared else None
+            return TokenUser(user, _OUR_AUDIENCE, NEVER_S)
+        return self._service_accounts.user_of(token) if self._service_accounts else None
 
     def _authenticate(self, request: Request) -> tuple[User, float]:
         """Return the sender of the request, and when its credentials expire."""
         header = request.headers.get(_AUTHORIZATION)
         if header is not None:
-            identity = self._authenticate_header(header)
+            scheme, _, credentials = header.partition(" ")
+            is_bearer = scheme.lower() == "bearer"
+            identity = self._authenticate_token(credentials.strip()) if is_bearer else None
         elif request.certificate_pem:
             identity = self._certificates.user_of(request.certificate_pem, self._clock())
         else:
@@ -137,13 +130,9 @@ class RequestAuthenticator:
             raise Unauthorized("Unauthorized")
         return identity
 
-    def _authenticate_header(self, header: str) -> tuple[User, float] | None:
-        scheme, _, credentials = header.partition(" ")
-        if scheme.lower() != "bearer":
-            return None
-        token = credentials.strip()
+    def _authenticate_token(self, token: str) -> tuple[User, float] | None:
         token_user = self.user_of_token(token)
-        if token_user is not None:
+        if token_user is not None and ISSUER in token_user.audiences:
             return token_user.user, token_user.until_s
         joiner = user_of_join_token(self._store, token)
         return (joiner, NEVER_S) if joiner is not None else None

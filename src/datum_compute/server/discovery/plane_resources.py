@@ -1,7 +1,7 @@
 """The resources of each plane: the kinds of the platform, and those that its definitions add.
 
-``PlaneRegistries`` compares the version of the definitions with the store at each request, and
-rebuilds the registry of a plane if it has changed. A custom kind is therefore served from the
+``PlaneRegistries`` rebuilds the registry of a plane after its definitions have changed. A custom
+kind is therefore served from the
 commit that establishes it to the commit that removes it, also after a restart, and on no other
 plane.
 """
@@ -9,12 +9,12 @@ plane.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
-from datum_compute.api.errors import Invalid, NotFound, RequestEntityTooLarge
+from datum_compute.api.errors import Invalid, RequestEntityTooLarge
 from datum_compute.api.kinds import DEFINITION
 from datum_compute.api.meta.codec import JsonObject, decode
 from datum_compute.api.meta.objects import ApiObject, KindInfo, Scale, Selectable, TableColumn
@@ -191,10 +191,9 @@ class _DefinitionResources:
 
 
 @dataclass(frozen=True, slots=True)
-class _CachedResources:
-    """The resources of a plane while its definitions are at a version."""
+class _BuiltResources:
+    """The resources of a plane, and the parts that do not change with another definition."""
 
-    version: int
     resources: PlaneResources
     by_definition: dict[str, _DefinitionResources]
 
@@ -204,24 +203,34 @@ class PlaneRegistries:
         self._store = store
         registry = ResourceRegistry.of_kinds(kinds)
         self.platform = PlaneResources(registry, OpenApi(registry))
-        self._cache: dict[PlaneName, _CachedResources] = {}
+        self._current: dict[PlaneName, PlaneResources] = {}
+        self._last_built: dict[PlaneName, _BuiltResources] = {}
+        self._callbacks: dict[PlaneName, Callable[[], None]] = {}
 
     def get(self, plane: PlaneName) -> PlaneResources:
         """Return what the plane serves now. A plane that does not exist has the kinds that all
         planes have."""
-        try:
-            version = self._store.last_change(plane, DEFINITION.storage)
-        except NotFound:
-            self._cache.pop(plane, None)
+        current = self._current.get(plane)
+        if current is not None:
+            return current
+        if not self._store.has_plane(plane):
             return self.platform
-        cached = self._cache.get(plane)
-        if cached is None or cached.version != version:
-            cached = self._cache[plane] = self._build(plane, version, cached)
-        return cached.resources
+        # The store ignores a callback that it already has.
+        callback = self._callbacks.setdefault(plane, partial(self._on_change, plane))
+        self._store.subscribe(plane, DEFINITION.storage, callback)
+        built = self._last_built[plane] = self._build(plane, self._last_built.get(plane))
+        self._current[plane] = built.resources
+        return built.resources
 
-    def _build(
-        self, plane: PlaneName, version: int, last: _CachedResources | None
-    ) -> _CachedResources:
+    def _on_change(self, plane: PlaneName) -> None:
+        """Rebuild the registry at the next request: definitions have changed, or the plane has been
+        deleted."""
+        self._current.pop(plane, None)
+        if not self._store.has_plane(plane):
+            self._last_built.pop(plane, None)
+            self._callbacks.pop(plane, None)
+
+    def _build(self, plane: PlaneName, last: _BuiltResources | None) -> _BuiltResources:
         by_definition: dict[str, _DefinitionResources] = {}
         for record in self._store.snapshot(plane, DEFINITION.storage).records:
             known = last.by_definition.get(record.key.name) if last else None
@@ -231,11 +240,11 @@ class PlaneRegistries:
         resources = [one for known in by_definition.values() for one in known.resources]
         names = [known.names for known in by_definition.values() if known.names is not None]
         if not names:
-            return _CachedResources(version, self.platform, by_definition)
+            return _BuiltResources(self.platform, by_definition)
         registry = self.platform.registry.extend(resources, names)
         last_openapi = last.resources.openapi if last else None
         openapi = OpenApi(registry, self.platform.openapi, last_openapi)
-        return _CachedResources(version, PlaneResources(registry, openapi), by_definition)
+        return _BuiltResources(PlaneResources(registry, openapi), by_definition)
 
     def _read_definition(
         self, plane: PlaneName, record: Record, *, is_first: bool

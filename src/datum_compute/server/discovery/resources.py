@@ -41,6 +41,9 @@ _VERSION = re.compile(r"v([0-9]+)(?:(alpha|beta)([0-9]*))?")
 _STAGES = {"alpha": 0, "beta": 1, None: 2}
 _OBJECT_VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
 _READ_VERBS = ("get", "list", "watch")
+_OBJECT_METHODS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_SUBRESOURCE_METHODS = {**_OBJECT_METHODS, "POST": "create"}
+_COLLECTION_METHODS = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 _ALL_VERBS = tuple(sorted((*_OBJECT_VERBS, "deletecollection")))
 
 
@@ -115,6 +118,17 @@ VIEWS: Mapping[str, StorageConversion] = {
 # --- Resources
 
 
+@dataclass(frozen=True, slots=True)
+class MethodVerbs:
+    """The verb of each HTTP method, for the routes of a resource. The GET of a collection can also
+    be a watch. ``all_namespaces`` are the methods on a namespaced kind outside of a namespace."""
+
+    objects: Mapping[str, str]
+    collection: Mapping[str, str]
+    all_namespaces: Mapping[str, str]
+    subresources: Mapping[str, Mapping[str, str]]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ServedResource:
     """A kind in one version, as the server serves it. ``build_resource`` creates it.
@@ -132,6 +146,7 @@ class ServedResource:
     is_stored: bool  # False for reviews and other kinds that only get a response
     revision: str  # of the definition of a custom kind
     verbs: tuple[str, ...]
+    methods: MethodVerbs
     subresources: dict[str, tuple[str, ...]]  # the verbs of each subresource
     name_problem: Callable[[str], str]  # returns why a name is invalid, or an empty string
     is_namespace: bool
@@ -160,12 +175,13 @@ class ResourceRegistry:
         self, resources: Iterable[ServedResource], accepted: Iterable[AcceptedNames] = ()
     ) -> None:
         self.accepted = tuple(accepted)
-        self._resources: dict[tuple[str, str, str], ServedResource] = {}
+        # By group, version and plural.
+        self.by_path: dict[tuple[str, str, str], ServedResource] = {}
         for resource in resources:
             path = (resource.kind.group, resource.kind.version, resource.kind.plural)
-            self._resources.setdefault(path, resource)
+            self.by_path.setdefault(path, resource)
         self._by_version: dict[str, dict[str, list[ServedResource]]] = {}
-        for (group, version, _), resource in self._resources.items():
+        for (group, version, _), resource in self.by_path.items():
             self._by_version.setdefault(group, {}).setdefault(version, []).append(resource)
         self._kinds_by_storage = self._index_by_storage()
 
@@ -178,13 +194,10 @@ class ResourceRegistry:
     def extend(
         self, resources: Iterable[ServedResource], accepted: Iterable[AcceptedNames] = ()
     ) -> ResourceRegistry:
-        return ResourceRegistry((*self._resources.values(), *resources), accepted)
+        return ResourceRegistry((*self.by_path.values(), *resources), accepted)
 
     def kinds(self) -> list[KindInfo[Any]]:
-        return [resource.kind for resource in self._resources.values()]
-
-    def find(self, group: str, version: str, plural: str) -> ServedResource | None:
-        return self._resources.get((group, version, plural))
+        return [resource.kind for resource in self.by_path.values()]
 
     def namespaced_storage(self) -> list[str]:
         """Return the names under which the store keeps namespaced objects."""
@@ -213,7 +226,7 @@ class ResourceRegistry:
         return next(iter((*same_version, *candidates)), None)
 
     def _stored_resources(self) -> list[ServedResource]:
-        return [resource for resource in self._resources.values() if resource.is_stored]
+        return [resource for resource in self.by_path.values() if resource.is_stored]
 
     def groups(self) -> list[str]:
         """Return the names of the API groups, without the core group."""
@@ -256,6 +269,8 @@ def build_resource(
         main = {**whole, "properties": properties, "required": required}
         status = whole["properties"].get("status", {"type": "object", PRESERVE: PRESERVE in schema})
         initial_status = None if kind.defined else status.get("default")
+    verbs = _verbs(kind) if is_stored else ("create",)
+    subresources = _subresources(kind)
     replicas_path = (field_names(kind.scale.spec_replicas_path) if kind.scale else None) or ()
     return ServedResource(
         kind=kind,
@@ -269,8 +284,17 @@ def build_resource(
         initial_status=initial_status,
         is_stored=is_stored,
         revision=revision,
-        verbs=_verbs(kind) if is_stored else ("create",),
-        subresources=_subresources(kind),
+        verbs=verbs,
+        methods=MethodVerbs(
+            objects=_select_methods(_OBJECT_METHODS, verbs),
+            collection=_select_methods(_COLLECTION_METHODS, verbs),
+            all_namespaces=_select_methods({"GET": "list"}, verbs),
+            subresources={
+                name: _select_methods(_SUBRESOURCE_METHODS, supported)
+                for name, supported in subresources.items()
+            },
+        ),
+        subresources=subresources,
         name_problem=_name_check(kind),
         is_namespace=_is_namespace(kind),
         is_definition=(kind.plural, kind.group) == (DEFINITION.plural, DEFINITION.group),
@@ -282,6 +306,10 @@ def _verbs(kind: KindInfo[Any]) -> tuple[str, ...]:
         return _READ_VERBS
     # Namespaces have no deletecollection: each one is emptied before it is removed.
     return _OBJECT_VERBS if _is_namespace(kind) else _ALL_VERBS
+
+
+def _select_methods(methods: Mapping[str, str], verbs: tuple[str, ...]) -> dict[str, str]:
+    return {method: verb for method, verb in methods.items() if verb in verbs}
 
 
 def _subresources(kind: KindInfo[Any]) -> dict[str, tuple[str, ...]]:

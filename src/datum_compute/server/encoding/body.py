@@ -92,12 +92,14 @@ def decode_json_or_yaml(body: bytes) -> Any:
 def decode_json(body: bytes) -> Any:
     if not body:
         raise BadRequest("the request has no body; send a JSON document")
-    check_value_count(body)
+    if len(body) > _BYTES_PER_VALUE_MIN * VALUES_MAX:
+        check_value_count(body)
     try:
         value = decode(body)
     except DecodeError as error:
         raise BadRequest(f"the body is not valid JSON: {error}") from error
-    if _count_opening_brackets(body) > DEPTH_MAX:  # an upper bound of the depth
+    # The number of opening brackets is an upper bound of the depth.
+    if body.count(b"{") + body.count(b"[") > DEPTH_MAX:
         _check_object_depth(value)
     return value
 
@@ -108,7 +110,7 @@ def check_value_count(body: bytes) -> None:
     Separators outside of strings are only counted if there are too many in total, because that
     takes longer.
     """
-    if len(body) <= _BYTES_PER_VALUE_MIN * VALUES_MAX or _count_separators(body) <= VALUES_MAX:
+    if _count_separators(body) <= VALUES_MAX:
         return
     if b"\\" in body:
         body = body.replace(b"\\\\", b"").replace(b'\\"', b"")

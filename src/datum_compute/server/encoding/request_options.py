@@ -159,7 +159,7 @@ def _invalid_number(name: str, text: str, reason: str) -> BadRequest:
 
 
 def parse_dry_run(query: Mapping[str, str]) -> bool:
-    return is_dry_run(query.get("dryRun", ""))
+    return "dryRun" in query and is_dry_run(query["dryRun"])
 
 
 def is_dry_run(value: str) -> bool:
@@ -219,7 +219,12 @@ class FieldValidation(msgspec.Struct, frozen=True):
         return {"warning": warning_header(found)} if found else {}
 
 
+_DEFAULT_VALIDATION = FieldValidation(WARN, ())
+
+
 def parse_field_validation(query: Mapping[str, str], body: bytes) -> FieldValidation:
+    if "fieldValidation" not in query:
+        return _DEFAULT_VALIDATION
     mode = parse_choice(query, "fieldValidation", (STRICT, WARN, IGNORE))
     duplicates = tuple(duplicate_fields(body)) if mode in (STRICT, WARN) else ()
     return FieldValidation(mode or WARN, duplicates)

@@ -28,7 +28,7 @@ VirtualHandler = Callable[[ApiRequest], Awaitable[Response]]
 
 
 class VirtualKinds:
-    """Finds the handler of a create by the resource and the subresource of its route.
+    """The handlers of creates, by the resource and the subresource of their routes.
 
     ``send_as_registrar`` runs a request with the permissions to register cells.
     """
@@ -52,12 +52,9 @@ class VirtualKinds:
         )
         self._handlers = handlers
 
-    def find(self, request: ApiRequest) -> VirtualHandler | None:
-        """Return the handler of a create; None if the created object is stored."""
-        subresource = request.route.subresource
-        if request.resource.is_stored and not subresource:
-            return None
-        return self._handlers.get((request.kind.resource, subresource))
+    def create(self, request: ApiRequest) -> Awaitable[Response]:
+        """Respond to a create whose object is not stored."""
+        return self._handlers[request.kind.resource, request.route.subresource](request)
 
 
 # --- POST to ``serviceaccounts/NAME/token``: issues a token for a service account

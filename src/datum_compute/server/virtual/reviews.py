@@ -148,14 +148,14 @@ def _token_review(handler: ReviewHandler, request: ApiRequest, obj: JsonObject) 
     if not spec.token:
         raise _required(request.kind, "spec.token", "may not be empty")
     obj["spec"] = {**obj["spec"], "token": ""}  # do not send the token back
-    token_user = handler.authenticator.user_of_token(spec.token, spec.audiences or [ISSUER])
-    if token_user is None or not token_user.user.may_reach(request.plane):
+    token_user = handler.authenticator.user_of_token(spec.token)
+    audiences: list[str] = []
+    if token_user is not None and token_user.user.may_reach(request.plane):
+        requested = spec.audiences or [ISSUER]
+        audiences = [audience for audience in requested if audience in token_user.audiences]
+    if token_user is None or not audiences:
         return {"authenticated": False, "error": "the token is not valid on this plane"}
-    return {
-        "authenticated": True,
-        "user": user_info(token_user.user),
-        "audiences": list(token_user.audiences),
-    }
+    return {"authenticated": True, "user": user_info(token_user.user), "audiences": audiences}
 
 
 _REVIEWS: dict[str, Callable[[ReviewHandler, ApiRequest, JsonObject], JsonObject]] = {
