@@ -41,7 +41,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 NOT_GOLDEN = frozenset(
     {
         *("cell list", "diff", "events", "instances top", "rollout history"),
-        *("rollout show", "cell token", "local status"),
+        *("rollout show", "cell token", "local status", "logs"),
     }
 )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import click
@@ -43,6 +44,17 @@ def parse_cities(values: Sequence[str]) -> tuple[str, ...]:
     if not all(cities):
         raise UsageError("--city contains an empty city.", "Example: --city=DFW,ORD")
     return tuple(dict.fromkeys(cities))
+
+
+def unknown_city(workload_name: str, city: str, cities: Sequence[str]) -> UsageError:
+    """Return the error for a city in which no placement of the workload is."""
+    close = get_close_matches(city, cities, n=1)
+    guess = f"Did you mean {close[0]}? " if close else ""
+    return UsageError(
+        f"Workload {workload_name!r} does not run in {city}.",
+        f"{guess}It runs in: {', '.join(dict.fromkeys(cities))}",
+        field="--city",
+    )
 
 
 def parse_env(values: Sequence[str]) -> tuple[tuple[str, str | None], ...]:

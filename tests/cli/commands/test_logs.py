@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -10,13 +11,25 @@ from datum_compute.api.errors import ApiError, ServiceUnavailable, to_status
 from datum_compute.api.gateway import GatewayReason, gateway_not_found
 from datum_compute.api.http import Request, Response
 from datum_compute.api.meta.codec import encode
+from datum_compute.cli.render.documents import LogEntry
 from tests.cli.runner import CliRunner
 from tests.cli.world import World
 
 pytestmark = pytest.mark.usefixtures("local_platform")
 
+ONE_CITY = ("deploy", "web", "--image=web:1", "--city=DFW", "-y")
 DEPLOY = ("deploy", "web", "--image=web:1", "--city=DFW", "--city=IAD", "-y")
 PAGE = encode({"cursor": {}, "lines": [{"time": "2027-01-15T08:00:00Z", "text": "hello"}]})
+LINE = {"container": "web", "stream": "out"}
+TWO_LINES = encode(
+    {
+        "cursor": {},
+        "lines": [
+            {"time": "2027-01-15T08:00:00.5Z", "text": "first", **LINE},
+            {"time": "2027-01-15T08:00:01.5Z", "text": "second", **LINE},
+        ],
+    }
+)
 
 
 def refused(error: ApiError) -> Response:
@@ -62,3 +75,43 @@ def test_logs_of_an_unknown_instance_are_an_error(cli: CliRunner, world: World) 
     assert cli.run("logs", "web", "--instance=web-missing-0") == 3
     assert "there is no log of instance 'web-missing-0'" in cli.err
     assert cli.run("logs", "web") == 0, "instances that do not run yet have no logs"
+
+
+def test_logs_print_times_and_json_on_request(cli: CliRunner, world: World) -> None:
+    assert cli.run(*ONE_CITY) == 0
+    world.gateway = gateway(lambda _: Response(200, TWO_LINES))
+    assert cli.run("logs", "web", "--timestamps") == 0
+    assert cli.out.splitlines()[0] == "2027-01-15T08:00:00.5Z first"
+    assert cli.run("logs", "web", "-o", "json") == 0
+    entry = json.loads(cli.out.splitlines()[1])
+    assert list(entry) == list(LogEntry.__struct_encode_fields__)
+    assert (entry["text"], entry["container"]) == ("second", "web")
+
+
+def test_since_time_omits_earlier_lines(cli: CliRunner, world: World) -> None:
+    assert cli.run(*ONE_CITY) == 0
+    world.gateway = gateway(lambda _: Response(200, TWO_LINES))
+    assert cli.run("logs", "web", "--since-time=2027-01-15T08:00:01Z") == 0
+    assert cli.out == "second\n"
+    assert cli.run("logs", "web", "--since-time=yesterday") == 2
+    assert "'yesterday' is not a time" in cli.err
+    assert cli.run("logs", "web", "--since=1h", "--since-time=2027-01-15T08:00:01Z") == 2
+    assert "cannot be used together" in cli.err
+
+
+def test_a_city_without_instances_of_the_workload_is_an_error(cli: CliRunner) -> None:
+    assert cli.run(*DEPLOY) == 0
+    assert cli.run("logs", "web", "--city=ZZZ") == 2
+    assert "workload 'web' does not run in ZZZ" in cli.err
+    assert "It runs in: DFW, IAD" in cli.err
+
+
+def test_ctrl_c_ends_following_without_a_message(cli: CliRunner, world: World) -> None:
+    assert cli.run(*ONE_CITY) == 0
+
+    def interrupt(name: str) -> Response:
+        raise KeyboardInterrupt
+
+    world.gateway = gateway(interrupt)
+    assert cli.run("logs", "web", "-f") == 130
+    assert cli.err == ""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import click
@@ -16,13 +18,16 @@ from datum_compute.api.gateway import GatewayReason, has_gateway_reason, instanc
 from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.labels import WORKLOAD_UID
 from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.timestamps import parse_timestamp, unix_time
 from datum_compute.api.planes import normalize_city
-from datum_compute.cli.arguments import container_option, workload_argument
+from datum_compute.cli.arguments import container_option, unknown_city, workload_argument
 from datum_compute.cli.commands.instances import check_container
+from datum_compute.cli.commands.workloads import cities_of
 from datum_compute.cli.connect.gateway_errors import refuse_without_process
 from datum_compute.cli.connect.session import Session, run_in_session
-from datum_compute.cli.errors import BusyError, MissingError
-from datum_compute.cli.options import connection_options, parse_duration
+from datum_compute.cli.errors import BusyError, MissingError, StoppedError
+from datum_compute.cli.options import connection_options, output_option, parse_duration
+from datum_compute.cli.render.documents import LogEntry, to_document
 from datum_compute.cli.workload.observe import find_workload
 from datum_compute.cli.workload.rollout import place_of
 
@@ -41,6 +46,7 @@ class LogFilter:
     container: str = ""
     tail: int = 200
     since_s: int = 0
+    since_time_s: float = 0.0
     previous: bool = False
     instance: str = ""
     cities: tuple[str, ...] = ()
@@ -60,19 +66,19 @@ class WorkloadLogReader:
     missed: dict[str, None] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
 
-    async def new_lines(self) -> list[str]:
+    async def new_lines(self) -> list[LogEntry]:
         names = self.names = await self._instances()
-        found: list[tuple[str, str, str]] = []
+        found: list[LogEntry] = []
         for name in names:
             page = await (
                 self._read_page(name) if len(names) == 1 else self._read_page_or_warn(name)
             )
-            found += [(line["time"], name, line["text"]) for line in page.get("lines", [])]
-        found.sort(key=lambda line: line[0])
+            found += [_entry(name, line) for line in page.get("lines", [])]
+        found.sort(key=attrgetter("time"))
         if self.is_first:
             found = found[max(0, len(found) - self.selected.tail) :]
         self.is_first = False
-        return list(self._render_lines(found, names))
+        return [line for line in found if self._is_selected(line)]
 
     def refuse_if_nothing_was_read(self) -> None:
         """Raise if no log could be read: the result would look like an empty log."""
@@ -89,12 +95,11 @@ class WorkloadLogReader:
                 f"List the instances: {self.session.command('instances', 'list')}",
             )
 
-    def _render_lines(
-        self, found: Sequence[tuple[str, str, str]], names: Sequence[str]
-    ) -> Iterator[str]:
-        for _, name, text in found:
-            if self.selected.search in text:
-                yield text if len(names) == 1 else f"{name} | {text}"
+    def _is_selected(self, line: LogEntry) -> bool:
+        earliest_s = self.selected.since_time_s
+        return self.selected.search in line.text and (
+            not earliest_s or unix_time(line.time) >= earliest_s
+        )
 
     async def _instances(self) -> list[str]:
         if self.selected.instance:
@@ -140,11 +145,24 @@ class WorkloadLogReader:
             query["cursor"] = json.dumps(self.cursors[name])
         else:
             query["tail"] = selected.tail if self.is_first else _LINES_MAX
-        if selected.since_s:
-            query["sinceSeconds"] = selected.since_s
+        since_s = selected.since_s
+        if selected.since_time_s:
+            since_s = math.ceil(max(1.0, self.session.environment.now() - selected.since_time_s))
+        if since_s:
+            query["sinceSeconds"] = since_s
         if selected.previous:
             query["previous"] = "true"
         return {key: str(value) for key, value in query.items() if value != ""}
+
+
+def _entry(instance: str, line: JsonObject) -> LogEntry:
+    return LogEntry(
+        time=line["time"],
+        instance=instance,
+        container=line.get("container", ""),
+        stream=line.get("stream", ""),
+        text=line["text"],
+    )
 
 
 # --- logs
@@ -167,6 +185,13 @@ _POLL_INTERVAL_S = 1.0
 @click.option(
     "--since", default="", metavar="DURATION", help="Only lines of the last 90s, 10m or 1h."
 )
+@click.option(
+    "--since-time",
+    default="",
+    metavar="TIME",
+    help="Only lines since this time, such as 2026-01-31T12:00:00Z.",
+)
+@click.option("--timestamps", is_flag=True, help="Print the time before each line.")
 @click.option("--previous", is_flag=True, help="Only lines from before the last start.")
 @click.option(
     "--instance", default="", metavar="NAME", help="Only this instance, also after its deletion."
@@ -179,6 +204,7 @@ _POLL_INTERVAL_S = 1.0
     help="Only instances in this city. Repeatable.",
 )
 @click.option("--search", default="", metavar="TEXT", help="Only lines that contain this text.")
+@output_option("text", "json")
 @connection_options
 @click.pass_context
 def logs(
@@ -188,25 +214,32 @@ def logs(
     follow: bool,
     tail: int,
     since: str,
+    since_time: str,
+    timestamps: bool,
     previous: bool,
     instance: str,
     cities: tuple[str, ...],
     search: str,
+    output_format: str,
 ) -> None:
     """Show the logs of the instances of the workload NAME, in the order of time.
 
     The logs of a deleted instance are kept for a day: select it with --instance. Simulated
     instances have no logs. If the log of an instance cannot be read, a warning is printed; the
-    command fails if that is so for all instances.
+    command fails if that is so for all instances. With -o json each line is a JSON object.
 
     \b
-    Example:
+    Examples:
       datumctl compute logs web --tail=50
+      datumctl compute logs web -f --timestamps --city=DFW
     """
+    if since and since_time:
+        raise click.UsageError("--since and --since-time cannot be used together.")
     selected = LogFilter(
         container=container or "",
         tail=tail,
         since_s=parse_duration(since) if since else 0,
+        since_time_s=_parse_time(since_time) if since_time else 0.0,
         previous=previous,
         instance=instance,
         cities=tuple(normalize_city(city) for city in cities),
@@ -216,17 +249,43 @@ def logs(
     async def body(session: Session) -> None:
         workload = await find_workload(session, name)
         check_container(workload.spec.template.spec, container)
+        present = cities_of(workload)
+        for city in selected.cities:
+            if city not in present:
+                raise unknown_city(name, city, present)
         reader = WorkloadLogReader(session, name, workload.metadata.uid, selected)
         while True:
             for line in await reader.new_lines():
-                session.output.data(line)
+                if output_format == "json":
+                    session.output.json_line(to_document(line))
+                else:
+                    session.output.data(_render_line(line, reader.names, timestamps=timestamps))
             if not follow:
                 reader.refuse_if_nothing_was_read()
                 return
             session.environment.stdout.flush()
             await asyncio.sleep(_POLL_INTERVAL_S)
 
-    run_in_session(ctx, body)
+    try:
+        run_in_session(ctx, body, as_json=output_format == "json")
+    except KeyboardInterrupt:
+        if not follow:
+            raise
+        ctx.exit(StoppedError.exit_code)  # the usual way to end it, so nothing is printed
+
+
+def _parse_time(text: str) -> float:
+    try:
+        return parse_timestamp(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is not a time, such as 2026-01-31T12:00:00Z.", param_hint="--since-time"
+        ) from None
+
+
+def _render_line(line: LogEntry, instances: Sequence[str], *, timestamps: bool) -> str:
+    text = f"{line.time} {line.text}" if timestamps else line.text
+    return text if len(instances) == 1 else f"{line.instance} | {text}"
 
 
 COMMAND = logs

@@ -6,19 +6,16 @@ A restart of all cities is an annotation of the template. A restart of one city 
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 import click
 
 from datum_compute.api.labels import RESTARTED_AT
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.timestamps import micro_timestamp
 from datum_compute.api.planes import normalize_city
-from datum_compute.cli.arguments import workload_argument
+from datum_compute.cli.arguments import unknown_city, workload_argument
 from datum_compute.cli.completion import city_names
 from datum_compute.cli.connect.session import run_in_session
 from datum_compute.cli.environment import CliEnvironment
-from datum_compute.cli.errors import UsageError
 from datum_compute.cli.options import connection_options, output_option, wait_options
 from datum_compute.cli.workload.deploy import ChangeOptions, change_workload
 
@@ -74,14 +71,7 @@ def restart_city(workload: JsonObject, city: str, now: str) -> None:
     spec = workload["spec"]
     present = [normalize_city(c) for p in spec["placements"] for c in p["cityCodes"]]
     if city not in present:
-        close = get_close_matches(city, present, n=1)
-        guess = f"Did you mean {close[0]}? " if close else ""
-        cities = ", ".join(dict.fromkeys(present))
-        raise UsageError(
-            f"Workload {workload['metadata']['name']!r} does not run in {city}.",
-            f"{guess}It runs in: {cities}",
-            field="--city",
-        )
+        raise unknown_city(workload["metadata"]["name"], city, present)
     kept = [r for r in spec.get("restarts", []) if r["cityCode"] in present]
     others = [r for r in kept if r["cityCode"] != city]
     spec["restarts"] = [*others, {"cityCode": city, "at": now}]

@@ -133,6 +133,16 @@ class EventEntry(OutputDocument):
     count: Annotated[int, doc("How often it happened.")]
 
 
+class LogEntry(OutputDocument):
+    """A line as ``logs -o json`` prints it."""
+
+    time: Annotated[DateTime, doc("When it was written.")]
+    instance: Annotated[str, doc("Name of the instance.")]
+    container: Annotated[str, doc("Name of the container.")]
+    stream: Annotated[str, doc("out or err.")]
+    text: Annotated[str, doc("The line, without its end.")]
+
+
 class CheckEntry(OutputDocument):
     check: Annotated[str, doc("What was checked.")]
     state: Annotated[str, doc("ok, warning, failed or skipped.")]
@@ -442,6 +452,7 @@ DOCUMENTS: Mapping[str, type[OutputDocument]] = {
     "open": AddressDocument,
     "version": VersionDocument,
     "rollout show": RevisionDocument,
+    "logs": LogEntry,
     "cell token": JoinTokenDocument,
     "local status": PlatformStatus,
 }
