@@ -1,4 +1,5 @@
-"""A rollout relies on replacements that a driver has observed, not on recorded readiness."""
+"""A rollout relies on replacements that a driver has observed, not on recorded readiness. Events of
+instances that start are coalesced."""
 
 from __future__ import annotations
 
@@ -9,8 +10,10 @@ from random import Random
 import msgspec
 import pytest
 
-from datum_compute.api.compute.instance import Instance
+from datum_compute.api.compute.instance import READY, Instance
 from datum_compute.api.compute.workload import ScaleSettings
+from datum_compute.api.conditions import FALSE, ConditionValue, Reason, make_condition
+from datum_compute.api.http import Request
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
 from datum_compute.api.meta.objects import Ref, owner_reference
 from datum_compute.app.controllers import build_manager
@@ -19,9 +22,9 @@ from datum_compute.client.client import Client
 from datum_compute.controllers.workload.deployment import CONTROLLER
 from datum_compute.drivers.driver import NOT_OBSERVED, MachineState, Observation, unknown_state
 from datum_compute.planes.bootstrap import ensure_plane
-from testkit.builders import a_deployment, an_instance
+from testkit.builders import NOW, a_deployment, an_instance
 from testkit.sim.loop import VirtualLoop, run_virtual
-from tests.controllers.running_controllers import as_new
+from tests.controllers.running_controllers import as_new, running
 from tests.controllers.workload.test_machine import CELL, RUNNING, ScriptedDriver, a_server
 from tests.runtime.planes_in_process import InProcessPlanes
 
@@ -70,14 +73,14 @@ def removed_before_and_after(
         environment = ProcessEnvironment(loop.time, lambda: "uid", lambda: "suffix", Random(1))
         manager = build_manager((CONTROLLER,), {CELL: driver}, environment)
         manager.engage(CELL, client)
-        running = loop.create_task(manager.run())
+        task = loop.create_task(manager.run())
         await manager.wait_for_sync()
         await asyncio.sleep(20)
         early = await list_terminating(client)
         driver.observed = confirmed
         await asyncio.sleep(20)
         late = await list_terminating(client)
-        running.cancel()
+        task.cancel()
         return early, late
 
     return run_virtual(Random(1), main)
@@ -111,3 +114,45 @@ def test_an_outdated_instance_is_not_broken_before_the_driver_has_observed_it(
     """It may have recovered while no process could record that."""
     removed = removed_before_and_after(outdated_and_not_ready, before, confirmed)
     assert removed == ([], ["web-dfw-0", "web-dfw-1"])
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [
+        ScaleSettings(min_replicas=1, instance_management_policy="OrderedReady"),
+        ScaleSettings(min_replicas=1, instance_management_policy="Parallel"),
+    ],
+    ids=["OrderedReady", "Parallel"],
+)
+def test_a_deployment_coalesces_the_events_of_an_instance_that_starts(scale: ScaleSettings) -> None:
+    """Each status of a deployment is copied to the hub and to the project."""
+
+    async def main(loop: VirtualLoop) -> list[float]:
+        planes = InProcessPlanes(loop)
+        client = await planes.create(CELL)
+        await ensure_plane(client, CELL)
+        deployment = await client.create(DEPLOYMENT, as_new(a_deployment(scale=scale)))
+        await create_with_server(client, an_instance(0, deployment=deployment, ready=False))
+        ref, written_s = Ref("default", "web-dfw-0"), list[float]()
+
+        async def record(request: Request) -> None:
+            if request.method == "PATCH" and "/workloaddeployments/" in request.path:
+                written_s.append(round(loop.time() - started_s, 3))
+
+        async with running(CONTROLLER, loop, planes, CELL):
+            await asyncio.sleep(20)
+            started_s, planes.intercept = loop.time(), record
+            for reason in (Reason.PENDING_QUOTA, Reason.PENDING_PROGRAMMING, Reason.STARTING):
+                value = ConditionValue(FALSE, reason, "")
+                ready = make_condition(READY, value, generation=1, now=NOW)
+                status = {"conditions": [msgspec.to_builtins(ready)]}
+                found = await client.get(INSTANCE, ref)
+                version = found.metadata.resource_version
+                await client.patch_status(INSTANCE, ref, status, version=version)
+                await asyncio.sleep(0.006)
+            await asyncio.sleep(20)
+        return written_s
+
+    first_s, second_s = run_virtual(Random(1), main)
+    assert first_s == 0, "the first event is delayed"
+    assert second_s >= 0.02, "the other events are not coalesced"

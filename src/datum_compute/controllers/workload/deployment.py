@@ -62,8 +62,9 @@ OWNERLESS = "ownerless-instances"
 # Fewer instances are debounced like this many, because each status is copied to the hub and to the
 # project.
 DEBOUNCE_MIN_INSTANCES = 50
-# Longer than the time between two events of an instance that starts.
-PARALLEL_IDLE_MIN_S = 0.02
+# Longer than the time between two events of an instance that starts. A machine takes longer than a
+# debounce to become ready, so that event enqueues the deployment at once.
+IDLE_MIN_S = 0.02
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -154,10 +155,7 @@ def _debounce(deployment: WorkloadDeployment, instances: int) -> Debounce | None
     ordered = settings.instance_management_policy == "OrderedReady"
     per_instance = ORDERED_PER_INSTANCE if ordered else PARALLEL_PER_INSTANCE
     count = max(instances, settings.min_replicas, DEBOUNCE_MIN_INSTANCES)
-    idle_s = per_instance.idle_s * count
-    if not ordered:
-        idle_s = max(idle_s, PARALLEL_IDLE_MIN_S)
-    return Debounce(idle_s, per_instance.max_s * count)
+    return Debounce(max(per_instance.idle_s * count, IDLE_MIN_S), per_instance.max_s * count)
 
 
 def _instances_of(client: CachedClient, deployment: WorkloadDeployment) -> list[Instance]:
