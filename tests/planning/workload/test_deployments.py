@@ -30,14 +30,16 @@ from datum_compute.api.planes import project_plane
 from datum_compute.api.quota import GRANTED, ResourceClaim, ResourceClaimStatus
 from datum_compute.planning.plan import Action, Create, Delete, Patch, PatchStatus, Wait
 from datum_compute.planning.quota.workload_claims import EXPECTED_DECISION_S, plan_workload_claim
+from datum_compute.planning.workload.city_order import plan_city_templates
 from datum_compute.planning.workload.deployments import (
     WorkloadObjects,
     desired_deployments,
     plan_workload,
     plan_workload_lifecycle,
 )
+from datum_compute.planning.workload.fallback import CityAssignment
 from datum_compute.planning.workload.revisions import plan_revisions
-from datum_compute.planning.workload.status import workload_status
+from datum_compute.planning.workload.status import Decisions, workload_status
 from testkit.builders import NOW, a_workload, an_attachment
 
 PROJECT = project_plane("default")
@@ -110,7 +112,11 @@ def test_a_new_image_is_a_patch_of_that_field_only() -> None:
 def test_a_settled_workload_causes_no_writes() -> None:
     workload = a_workload()
     observed = stored(workload)
-    settled = msgspec.structs.replace(workload, status=workload_status(workload, observed, NOW))
+    rollout = plan_city_templates(
+        workload, {"default": [CityAssignment("DFW", ("DFW",))]}, observed
+    )
+    status = workload_status(workload, observed, NOW, None, Decisions({}, rollout.rollout))
+    settled = msgspec.structs.replace(workload, status=status)
     assert plan_workload(PROJECT, settled, observed, "2026-02-02T00:00:00Z").is_settled
 
 

@@ -20,6 +20,7 @@ from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import apply_plan
 from datum_compute.planning.quota.workload_claims import workload_claim_ref, workload_of_claim
+from datum_compute.planning.workload.city_order import needs_revisions
 from datum_compute.planning.workload.deployments import WorkloadObjects, plan_workload_lifecycle
 from datum_compute.planning.workload.revisions import plan_revisions, select_revisions
 from datum_compute.runtime.cache import Index
@@ -32,11 +33,10 @@ from datum_compute.runtime.controller import (
     Outcome,
     for_,
     owns,
-    reads,
     watches,
 )
 from datum_compute.runtime.informer import ObjectChange
-from datum_compute.runtime.predicates import spec_or_metadata_changed
+from datum_compute.runtime.predicates import any_of, spec_or_metadata_changed, value_changed
 
 # Every city reports several times, so one status update aggregates many reports.
 STATUS_DEBOUNCE = Debounce(idle_s=0.01, max_s=0.25)
@@ -69,11 +69,14 @@ def observe_workload(client: CachedClient, workload: Workload) -> WorkloadObject
         ref_of(d): d
         for d in (*deployments.with_label(labels.WORKLOAD_UID, uid), *deployments.owned_by(uid))
     }
+    found = [by_ref[ref] for ref in sorted(by_ref)]
     return WorkloadObjects(
         workload=workload,
-        deployments=[by_ref[found] for found in sorted(by_ref)],
+        deployments=found,
         claim=client.read(CLAIM).get(workload_claim_ref(ref)),
-        revisions=_revisions(client, workload) if workload.is_terminating else (),
+        revisions=_revisions(client, workload)
+        if workload.is_terminating or needs_revisions(workload, found)
+        else (),
         instance_type=client.read(INSTANCE_TYPE).get(Ref("", type_name(workload))),
     )
 
@@ -126,7 +129,7 @@ WORKLOAD_CONTROLLER = Controller(
         owns(DEPLOYMENT),
         owns(CLAIM),
         watches(CLAIM, map_claim),
-        reads(REVISION),
+        owns(REVISION),
         watches(DEPLOYMENT, map_ownerless_deployment),
         watches(INSTANCE_TYPE, map_instance_type),
     ),
@@ -152,10 +155,15 @@ async def reconcile_revision(context: Context, key: Key) -> Outcome:
     return await apply_plan(context.planes, plan_revisions(key.plane, workload, revisions))
 
 
+# A rollback changes the running template, but not the spec.
+_TEMPLATE_MAY_HAVE_CHANGED = any_of(
+    spec_or_metadata_changed, value_changed(lambda found: found.status.rollout.failed_revision)
+)
+
 REVISION_CONTROLLER = Controller(
     name="revision",
     role="project",
     reconcile=reconcile_revision,
-    edges=(for_(WORKLOAD, update_filter=spec_or_metadata_changed), owns(REVISION)),
+    edges=(for_(WORKLOAD, update_filter=_TEMPLATE_MAY_HAVE_CHANGED), owns(REVISION)),
     entitled_only=True,
 )

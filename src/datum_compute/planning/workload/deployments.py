@@ -2,6 +2,7 @@
 
 - A workload without deployments waits for its quota claim before the first ones are created.
 - ``fallback.py`` decides in which cities the replicas of each city run.
+- ``city_order.py`` decides which template each city gets.
 - Deployments in other cities are deleted.
 """
 
@@ -18,7 +19,7 @@ from datum_compute.api.compute.deployment import (
     WorkloadDeploymentSpec,
     WorkloadRef,
 )
-from datum_compute.api.compute.instance import AVAILABLE
+from datum_compute.api.compute.instance import AVAILABLE, InstanceTemplate
 from datum_compute.api.compute.instance_type import InstanceType
 from datum_compute.api.compute.workload import BlockedReplicas, Placement, Workload
 from datum_compute.api.compute.workload_revision import WorkloadRevision
@@ -37,13 +38,14 @@ from datum_compute.planning.quota.workload_claims import (
     quota_block_reason,
     release_workload_claim,
 )
+from datum_compute.planning.workload.city_order import Assignments, plan_city_templates
 from datum_compute.planning.workload.deletion import (
     plan_deployment_deletions,
     plan_workload_deletion,
 )
-from datum_compute.planning.workload.fallback import CityAssignment, assign_cities
-from datum_compute.planning.workload.revisions import release_revisions
-from datum_compute.planning.workload.status import workload_status
+from datum_compute.planning.workload.fallback import assign_cities
+from datum_compute.planning.workload.revisions import own_revisions, release_revisions
+from datum_compute.planning.workload.status import Decisions, workload_status
 from datum_compute.planning.workload.templates import template_in
 
 # The event of its claim reconciles a blocked workload. This limits the delay after a missed event.
@@ -59,7 +61,7 @@ class WorkloadObjects:
     workload: Workload
     deployments: Sequence[WorkloadDeployment]
     claim: ResourceClaim | None
-    revisions: Sequence[WorkloadRevision]  # only needed to remove the workload
+    revisions: Sequence[WorkloadRevision]  # only if it is terminating, or ``needs_revisions``
     instance_type: InstanceType | None
 
 
@@ -86,7 +88,12 @@ def plan_workload_lifecycle(plane: PlaneName, found: WorkloadObjects, now: str) 
     block_reason = quota_block_reason(workload, claim, found.deployments)
     if block_reason is QUOTA_PENDING and is_recent_claim(claim, now):
         return Plan(first, requeue_after_s=EXPECTED_DECISION_S)
-    rest = plan_workload(plane, workload, found.deployments, now, found.instance_type, block_reason)
+    if block_reason is not None:
+        rest = _plan_blocked(plane, workload, block_reason, now)
+    else:
+        rest = plan_workload(
+            plane, workload, found.deployments, now, found.instance_type, found.revisions
+        )
     return replace(rest, actions=(*first, *rest.actions))
 
 
@@ -96,23 +103,31 @@ def plan_workload(
     deployments: Sequence[WorkloadDeployment],
     now: str,
     instance_type: InstanceType | None = None,
-    block_reason: ConditionValue | None = None,
+    revisions: Sequence[WorkloadRevision] = (),
 ) -> Plan:
     """Plan the deployments and the status of a Workload.
 
-    ``deployments`` are all deployments with this workload's uid. ``block_reason`` is set if no
-    deployment may be created yet.
+    ``deployments`` are all deployments with this workload's uid. A new rollback is recorded in the
+    status first. Otherwise a restart of the controller between two cities would start the failed
+    template again.
     """
     if workload.is_terminating:
         return plan_workload_deletion(plane, workload, deployments, now)
     finalizer_patches = add_finalizer(plane, WORKLOAD, workload, labels.WORKLOAD_FINALIZER)
     if finalizer_patches:
         return Plan(tuple(finalizer_patches))
-    if block_reason is not None:
-        return _plan_blocked(plane, workload, block_reason, now)
     assignments = _assign_all_cities(workload, deployments, now)
+    own = own_revisions(workload, revisions)
+    cities = plan_city_templates(workload, assignments, deployments, own)
+    fallbacks = {name: [s.status for s in found if s.status] for name, found in assignments.items()}
+    decided = Decisions(fallbacks, cities.rollout)
+    status = workload_status(workload, deployments, now, instance_type, decided)
+    if cities.is_rollback_new:
+        return Plan(tuple(plan_status(plane, WORKLOAD, workload, status)))
     observed = {d.metadata.name: d for d in deployments}
-    desired = {d.metadata.name: d for d in desired_deployments(workload, assignments)}
+    desired = {
+        d.metadata.name: d for d in desired_deployments(workload, assignments, cities.templates)
+    }
     unwanted = [d for name, d in sorted(observed.items()) if name not in desired]
     actions = plan_deployment_deletions(plane, unwanted, UNWANTED)
     for name, deployment in sorted(desired.items()):
@@ -120,8 +135,6 @@ def plan_workload(
     is_new = not workload.status.observed_generation
     if is_new and any(isinstance(action, Create) for action in actions):
         return Plan(tuple(actions))  # the next reconcile writes the first status
-    fallbacks = {name: [s.status for s in found if s.status] for name, found in assignments.items()}
-    status = workload_status(workload, deployments, now, instance_type, fallbacks)
     due_s = [s.due_s for found in assignments.values() for s in found if s.due_s is not None]
     return Plan(
         (*actions, *plan_status(plane, WORKLOAD, workload, status)),
@@ -148,9 +161,6 @@ def _plan_blocked(
     return Plan((*report, Wait(block_reason.message)), requeue_after_s=BLOCKED_RECHECK_S)
 
 
-Assignments = Mapping[str, Sequence[CityAssignment]]  # by placement
-
-
 def _assign_all_cities(
     workload: Workload, deployments: Sequence[WorkloadDeployment], now: str
 ) -> Assignments:
@@ -161,22 +171,34 @@ def _assign_all_cities(
 
 
 def desired_deployments(
-    workload: Workload, assignments: Assignments | None = None
+    workload: Workload,
+    assignments: Assignments | None = None,
+    templates: Mapping[tuple[str, str], InstanceTemplate] | None = None,
 ) -> list[WorkloadDeployment]:
-    """Return the deployments of a Workload. Without ``assignments`` no fallback city is used."""
+    """Return the deployments of a Workload.
+
+    ``templates`` are the templates by placement and city; by default all cities get the current
+    one. Without ``assignments`` no fallback city is used.
+    """
     assignments = assignments if assignments is not None else _assign_all_cities(workload, (), "")
-    return [
-        _build_deployment(
-            workload, placement, city, "" if city == assignment.city else assignment.city
-        )
-        for placement in workload.spec.placements
-        for assignment in assignments[placement.name]
-        for city in assignment.wanted
-    ]
+    found = []
+    for placement in workload.spec.placements:
+        for assignment in assignments[placement.name]:
+            for city in assignment.wanted:
+                template = (templates or {}).get((placement.name, city))
+                deployment = _build_deployment(
+                    workload, placement, city, template or template_in(workload, city)
+                )
+                if city != assignment.city:
+                    marks = {labels.FALLBACK_FOR: assignment.city}
+                    metadata = msgspec.structs.replace(deployment.metadata, annotations=marks)
+                    deployment = msgspec.structs.replace(deployment, metadata=metadata)
+                found.append(deployment)
+    return found
 
 
 def _build_deployment(
-    workload: Workload, placement: Placement, city: str, fallback_for: str
+    workload: Workload, placement: Placement, city: str, template: InstanceTemplate
 ) -> WorkloadDeployment:
     metadata = workload.metadata
     return WorkloadDeployment(
@@ -189,7 +211,6 @@ def _build_deployment(
                 labels.PLACEMENT_NAME: placement.name,
                 labels.CITY_CODE: city,
             },
-            annotations={labels.FALLBACK_FOR: fallback_for} if fallback_for else {},
             owner_references=[owner_reference(workload, WORKLOAD)],
             finalizers=[labels.FEDERATOR_FINALIZER],
         ),
@@ -197,7 +218,7 @@ def _build_deployment(
             workload_ref=WorkloadRef(name=metadata.name, uid=metadata.uid),
             placement_name=placement.name,
             city_code=city,
-            template=template_in(workload, city),
+            template=template,
             scale_settings=placement.scale_settings,
             paused=workload.spec.paused,
         ),

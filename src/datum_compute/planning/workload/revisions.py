@@ -5,7 +5,8 @@ Rules:
   revisions of an earlier workload of that name are never overwritten.
 - The name follows from the number. Two writers with a stale cache therefore conflict and do not
   record a change twice.
-- The newest ``REVISIONS_KEPT`` revisions are kept.
+- The newest ``REVISIONS_KEPT`` revisions are kept, and the one that a rollback restored.
+- While a rollback is in effect, the recorded template is the one that the cities run.
 - The revisions of a workload are deleted before its finalizer is removed (``release_revisions``).
   Revisions of an earlier workload that lost their owner are deleted when a workload of that name
   exists.
@@ -14,6 +15,8 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+
+import msgspec
 
 from datum_compute.api import labels
 from datum_compute.api.compute.deployment import WorkloadRef
@@ -25,6 +28,7 @@ from datum_compute.api.meta.objects import ObjectMeta, owner_reference, ref_of
 from datum_compute.api.object_diff import render_changes
 from datum_compute.api.planes import PlaneName
 from datum_compute.planning.plan import Action, Create, Delete, Plan
+from datum_compute.planning.workload.city_order import restored_template
 from datum_compute.planning.workload.templates import template_hash
 
 REVISIONS_KEPT = 20
@@ -42,13 +46,22 @@ def plan_revisions(
         return Plan()
     own = own_revisions(workload, revisions)
     actions: list[Action] = []
-    if not own or _is_changed(own[-1], workload):
+    restored = restored_template(workload, own)
+    running = workload
+    if restored is not None:
+        spec = msgspec.structs.replace(workload.spec, template=restored)
+        running = msgspec.structs.replace(workload, spec=spec)
+    if not own or _is_changed(own[-1], running):
         number = 1 + max((revision.spec.revision for revision in revisions), default=0)
-        revision = _build_revision(workload, own, number)
+        revision = _build_revision(running, own, number)
+        if restored is not None and own[-1].spec.template_hash != revision.spec.template_hash:
+            revision = _as_automatic_rollback(revision)
         actions.append(Create(plane, REVISION, revision, "the workload was changed"))
     surplus = max(0, len(own) + len(actions) - REVISIONS_KEPT)
     actions += [
-        _delete_revision(plane, old, f"only {REVISIONS_KEPT} are kept") for old in own[:surplus]
+        _delete_revision(plane, old, f"only {REVISIONS_KEPT} are kept")
+        for old in own[:surplus]
+        if old.spec.revision != workload.status.rollout.running_revision
     ]
     actions += [
         _delete_revision(plane, left, "its workload is gone")
@@ -140,6 +153,11 @@ def _build_revision(
             restores=_restored_number(own, workload),
         ),
     )
+
+
+def _as_automatic_rollback(revision: WorkloadRevision) -> WorkloadRevision:
+    spec = msgspec.structs.replace(revision.spec, cause="AutomaticRollback", actor="")
+    return msgspec.structs.replace(revision, spec=spec)
 
 
 def _restored_number(own: Sequence[WorkloadRevision], workload: Workload) -> int | None:

@@ -5,13 +5,15 @@ Rules:
 - Available is True if any deployment is available. Otherwise the condition of the worst deployment
   is used.
 - Progressing reports a complete rollout if every city reports one for the current template.
-  Otherwise the condition of the worst city is used.
+  Otherwise the condition of the worst city is used. It names the cities that wait for their turn.
+  After a rollback it is False until the template of the workload changes.
 - Ties are broken by placement, then by deployment name, so that equal input gives equal status.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from datum_compute.api.compute.deployment import WorkloadDeployment
@@ -19,10 +21,12 @@ from datum_compute.api.compute.instance import AVAILABLE
 from datum_compute.api.compute.instance_type import InstanceType
 from datum_compute.api.compute.workload import (
     PROGRESSING,
+    CityRollout,
     Placement,
     PlacementFallback,
     PlacementStatus,
     Workload,
+    WorkloadRollout,
     WorkloadStatus,
 )
 from datum_compute.api.conditions import (
@@ -48,7 +52,6 @@ from datum_compute.planning.workload.templates import (
 )
 
 FELL_BACK = "FellBack"  # condition type
-Fallbacks = Mapping[str, Sequence[PlacementFallback]]  # by placement
 
 # Reasons of Progressing, worst first.
 _PROGRESS_ORDER = (
@@ -68,19 +71,27 @@ _NOT_PLACED = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """What the planner decided for the workload, as its status reports it."""
+
+    fallbacks: Mapping[str, Sequence[PlacementFallback]]  # by placement
+    rollout: WorkloadRollout
+
+
 def workload_status(
     workload: Workload,
     deployments: Sequence[WorkloadDeployment],
     now: str,
     instance_type: InstanceType | None = None,
-    fallbacks: Fallbacks | None = None,
+    decisions: Decisions | None = None,
 ) -> WorkloadStatus:
     """Return the status of the workload.
 
-    ``instance_type`` is the object of the workload's type, if it exists. ``fallbacks`` are the
-    fallbacks of each placement.
+    ``instance_type`` is the object of the workload's type, if it exists.
     """
-    by_placement = fallbacks or {}
+    by_placement = decisions.fallbacks if decisions is not None else {}
+    rollout = decisions.rollout if decisions is not None else workload.status.rollout
     ordered = sorted(
         deployments,
         key=lambda deployment: (deployment.spec.placement_name, deployment.metadata.name),
@@ -103,7 +114,7 @@ def workload_status(
     conditions = workload.status.conditions
     for condition in (
         _available_condition(ordered, reason_if_available, reason_if_unreported, generation, now),
-        _progressing_condition(workload, ordered, now),
+        _progressing_condition(workload, ordered, rollout, now),
     ):
         conditions = with_condition(conditions, condition)
     conditions = with_size_notice(conditions, instance_type, generation=generation, now=now)
@@ -114,6 +125,7 @@ def workload_status(
         deployments=len(ordered),
         observed_generation=generation,
         placements=placements,
+        rollout=rollout,
         **_sum_counts(workload, workload.spec.placements, ordered),
     )
 
@@ -185,31 +197,76 @@ def _available_condition(
 
 
 def _progressing_condition(
-    workload: Workload, deployments: Sequence[WorkloadDeployment], now: str
+    workload: Workload,
+    deployments: Sequence[WorkloadDeployment],
+    rollout: WorkloadRollout,
+    now: str,
 ) -> Condition:
     """Return Progressing: complete if every city is complete, otherwise that of the worst city."""
-    generation, current = workload.metadata.generation, current_templates(workload)
+    generation = workload.metadata.generation
+    if rollout.failed_template_hash:
+        value = _rolled_back_value(rollout)
+        return make_condition(PROGRESSING, value, generation=generation, now=now)
+    current = current_templates(workload)
+    waiting = [city for city in rollout.cities if city.state == "Waiting"]
+    not_current = {
+        (city.placement, city.city): city.state
+        for city in rollout.cities
+        if city.state in ("Waiting", "Skipped")
+    }
     conditions: dict[str, tuple[Condition, str]] = {}
     unreported: list[str] = []
     for deployment in deployments:
         found = find_condition(deployment.status.conditions, PROGRESSING)
         available = find_condition(deployment.status.conditions, AVAILABLE)
-        if available is not None and available.reason in _NOT_PLACED:
-            conditions.setdefault(available.reason, (available, deployment.spec.city_code))
+        city = deployment.spec.city_code
+        slot = (deployment.spec.placement_name, fallback_for(deployment) or city)
+        state = not_current.get(slot, "")
+        if available is not None and (available.reason in _NOT_PLACED or state == "Skipped"):
+            conditions.setdefault(available.reason, (available, city))
+        elif state == "Waiting":
+            continue
         elif found is None or not _is_about_current_spec(deployment, workload, current):
-            unreported.append(deployment.spec.city_code)
+            unreported.append(city)
         else:
-            conditions.setdefault(found.reason, (found, deployment.spec.city_code))
+            conditions.setdefault(found.reason, (found, city))
     value = ConditionValue(TRUE, Reason.ROLLOUT_COMPLETE, "Every city is rolled out")
-    if unreported or not deployments:
+    if waiting and workload.spec.paused:
+        value = ConditionValue(UNKNOWN, Reason.ROLLOUT_PAUSED, f"Paused before {_names(waiting)}")
+    elif waiting:
+        value = ConditionValue(TRUE, Reason.ROLLING_OUT, f"Next: {_names(waiting)}")
+    elif unreported or not deployments:
         where = ", ".join(sorted(set(unreported))) or "any city"
         value = ConditionValue(UNKNOWN, Reason.AWAITING_PROPAGATION, f"No report yet from {where}")
     for reason in _PROGRESS_ORDER:
         if reason in conditions:
             condition, city = conditions[reason]
-            value = ConditionValue(condition.status, reason, f"{city}: {condition.message}")
+            message = f"{city}: {condition.message}"
+            if reason == Reason.PROGRESS_DEADLINE_EXCEEDED:
+                message += _failure_text(rollout, city)
+            if waiting:
+                message += f"; waiting: {_names(waiting)}"
+            value = ConditionValue(condition.status, reason, message)
             break
     return make_condition(PROGRESSING, value, generation=generation, now=now)
+
+
+def _names(cities: Sequence[CityRollout]) -> str:
+    return ", ".join(dict.fromkeys(city.city for city in cities))
+
+
+def _failure_text(rollout: WorkloadRollout, city: str) -> str:
+    """Return the cause of a failed city as the end of a message."""
+    failed = (c for c in rollout.cities if c.city == city and c.state == "Failed" and c.message)
+    return next((f"; {c.reason}: {c.message}" for c in failed), "")
+
+
+def _rolled_back_value(rollout: WorkloadRollout) -> ConditionValue:
+    failed = [city for city in rollout.cities if city.state == "Failed"]
+    causes = "; ".join(f"{city.city}: {city.reason}: {city.message}" for city in failed)
+    message = f"Revision {rollout.failed_revision} failed in {_names(failed)}"
+    message += f", and all cities return to revision {rollout.running_revision}; {causes}"
+    return ConditionValue(FALSE, Reason.ROLLED_BACK, message)
 
 
 def _sum_counts(

@@ -27,9 +27,17 @@ def template_in(workload: Workload, city: str) -> InstanceTemplate:
     """Return the template of the workload's deployments in a city."""
     template = workload.spec.template
     found = [r.at for r in workload.spec.restarts if normalize_city(r.city_code) == city]
-    if not found:
+    return with_city_restart(template, found[-1]) if found else template
+
+
+def with_city_restart(template: InstanceTemplate, restarted_at: str) -> InstanceTemplate:
+    """Return the template with the last restart of its city; without one if it is empty."""
+    present = template.metadata.annotations
+    if present.get(labels.CITY_RESTARTED_AT, "") == restarted_at:
         return template
-    marks = {**template.metadata.annotations, labels.CITY_RESTARTED_AT: found[-1]}
+    marks = {key: value for key, value in present.items() if key != labels.CITY_RESTARTED_AT}
+    if restarted_at:
+        marks[labels.CITY_RESTARTED_AT] = restarted_at
     metadata = msgspec.structs.replace(template.metadata, annotations=marks)
     return msgspec.structs.replace(template, metadata=metadata)
 
