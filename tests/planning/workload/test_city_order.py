@@ -30,6 +30,7 @@ from datum_compute.api.conditions import (
     TRUE,
     UNKNOWN,
     Condition,
+    ConditionStatus,
     Reason,
     find_condition,
 )
@@ -112,7 +113,9 @@ class Project:
         for city in cities:
             found = self.deployments[city]
             generation = found.metadata.generation
-            status = FALSE if reason == Reason.PROGRESS_DEADLINE_EXCEEDED else TRUE
+            status: ConditionStatus = TRUE
+            if reason == Reason.PROGRESS_DEADLINE_EXCEEDED:
+                status = FALSE
             blocked = [BlockedReplicas(reason="ImageUnavailable", replicas=1, message="no web:2")]
             is_failed = reason == Reason.PROGRESS_DEADLINE_EXCEEDED
             self.deployments[city] = msgspec.structs.replace(
@@ -148,7 +151,7 @@ class Project:
     @property
     def images(self) -> dict[str, str]:
         return {
-            city: d.spec.template.spec.runtime.sandbox.containers[0].image  # type: ignore[union-attr]
+            city: d.spec.template.spec.runtime.sandbox.containers[0].image
             for city, d in sorted(self.deployments.items())
         }
 

@@ -94,8 +94,14 @@ _MANIFEST_FIELDS = {
     "port": "spec.template.spec.runtime.sandbox.containers[].ports",
     "env": "spec.template.spec.runtime.sandbox.containers[].env",
     "instance_type": "spec.template.spec.runtime.resources.instanceType",
+    "auto_rollback": "spec.rollout.onFailure",
 }
-_FLAG_NAMES = {"cities": "--city", "minimum": "--min", "instance_type": "--instance-type"}
+_FLAG_NAMES = {
+    "cities": "--city",
+    "minimum": "--min",
+    "instance_type": "--instance-type",
+    "auto_rollback": "--auto-rollback",
+}
 
 
 @click.command(short_help="Create or update a workload and wait for it.")
@@ -125,6 +131,11 @@ _FLAG_NAMES = {"cities": "--city", "minimum": "--min", "instance_type": "--insta
     metavar="TYPE",
     help="Size of the instances.",
     shell_complete=instance_type_names,
+)
+@click.option(
+    "--auto-rollback/--no-auto-rollback",
+    default=None,
+    help="Restore the previous template in all cities if the rollout fails.",
 )
 @click.option(
     *("-f", "--file", "file"),
@@ -158,6 +169,7 @@ def deploy(
     port: int | None,
     env: tuple[str, ...],
     instance_type: str | None,
+    auto_rollback: bool | None,
     file: str | None,
     plan: str | None,
     timeout_s: int,
@@ -169,7 +181,9 @@ def deploy(
 
     Flags change only the fields that they name. The plan is shown first: every field that changes,
     the instances that are recreated, and the quota that is used. If nothing changes, the command
-    writes nothing and waits for the present rollout. Without a workload, it prompts for one on a
+    writes nothing and waits for the present rollout. A rollout that fails in a city ends the
+    command with exit code 20; with --auto-rollback the platform then restores the previous template
+    in all cities, even if this command was stopped. Without a workload, it prompts for one on a
     terminal.
 
     \b
@@ -190,6 +204,7 @@ def deploy(
         port=port,
         env=parse_env(env),
         instance_type=instance_type,
+        auto_rollback=auto_rollback,
     )
     deploy_options = DeployOptions(
         timeout_s=timeout_s if wait else None,

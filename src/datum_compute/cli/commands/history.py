@@ -257,6 +257,7 @@ def revision_document(recorded: Recorded) -> RevisionDocument:
         created_at=recorded.revision.metadata.creation_timestamp,
         actor=spec.actor,
         restores=spec.restores,
+        cause=spec.cause,
         changes=list(spec.changes),
         template_hash=spec.template_hash,
         template=compared["template"],
@@ -293,7 +294,8 @@ def _changes_text(revision: WorkloadRevision, found: list[Recorded]) -> str:
     if spec.restores is not None:
         then = next((r.revision for r in found if r.name == str(spec.restores)), None)
         same = then is not None and comparable_spec(then.spec) == comparable_spec(spec)
-        return f"back to {'' if same else 'the template of '}revision {spec.restores}"
+        how = "automatic rollback" if spec.cause == "AutomaticRollback" else "back"
+        return f"{how} to {'' if same else 'the template of '}revision {spec.restores}"
     if not spec.changes:
         return "first" if spec.revision == 1 else "-"
     more = len(spec.changes) - 1

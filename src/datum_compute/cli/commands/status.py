@@ -180,6 +180,9 @@ def _rollout_text(session: Session, report: WorkloadReport, texts: CauseTexts) -
     progress = report.progress
     if progress.done:
         return "Done"
+    if progress.restored_revision is not None:
+        where = ", ".join(dict.fromkeys(place.place.city for place in progress.failed))
+        return f"Failed in {where}; revision {progress.restored_revision} was restored"
     if progress.paused:
         resume = session.command("rollout", "resume", report.workload.metadata.name)
         return f"Paused; resume it: {resume}"

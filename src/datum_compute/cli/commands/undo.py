@@ -54,11 +54,12 @@ def undo(
     """
 
     async def body(session: Session) -> None:
-        revisions = await read_history(session, await find_workload(session, name))
+        workload = await find_workload(session, name)
+        revisions = await read_history(session, workload)
         target = (
             pick_revision(session, name, revisions, to_revision)
             if to_revision
-            else find_undo_target(session, name, revisions, only)
+            else find_undo_target(session, workload, revisions, only)
         )
         current = revisions[-1].name
         undo_command = session.command("rollout", "undo", name, f"--to-revision={current}")

@@ -161,6 +161,7 @@ class RevisionDocument(OutputDocument):
     created_at: Annotated[DateTime | None, doc("When it was created.")]
     actor: Annotated[str, doc("User who made the change.")]
     restores: Annotated[int | None, doc("The revision that an undo restored, or null.")]
+    cause: Annotated[str, doc("Change, or AutomaticRollback after a failed rollout.")]
     changes: Annotated[list[str], doc("Fields that change, one line each; secrets are masked.")]
     template_hash: Annotated[str, doc("Hash of the template.")]
     template: Annotated[JsonObject, doc("Template of the instances.")]
@@ -223,7 +224,7 @@ LIST_SUMMARIES: Mapping[str, type[OutputDocument]] = {
 class PlaceDocument(OutputDocument):
     city: Annotated[str, doc("Code of the city.")]
     placement: Annotated[str, doc("Name of the placement.")]
-    rollout: Annotated[str, doc("Waiting, Updating, Done or Removing.")]
+    rollout: Annotated[str, doc("Waiting, Updating, Done, Failed, Skipped or Removing.")]
     ready: Annotated[int, doc("Ready instances.")]
     available: Annotated[int, doc("Available instances.")]
     updated: Annotated[int, doc("Instances with the current template.")]

@@ -109,7 +109,10 @@ def resolve_targets(session: Session, request: DeployRequest) -> list[DeployTarg
     flags = request.flags
     example = session.command("deploy", flags.name, "--image=IMAGE", "--city=DFW")
     edit = flags_edit(flags, session.namespace, example, request.first_cities)
-    return [DeployTarget(flags.name, edit, {"flags": asdict(flags)})]
+    requested = asdict(flags)
+    if flags.auto_rollback is None:
+        del requested["auto_rollback"]  # keys of releases without this flag stay valid
+    return [DeployTarget(flags.name, edit, {"flags": requested})]
 
 
 async def _read_workloads(

@@ -57,6 +57,9 @@ def flags_edit(
         if flags.instance_type is not None:
             runtime = desired["spec"]["template"]["spec"]["runtime"]
             runtime.setdefault("resources", {})["instanceType"] = flags.instance_type
+        if flags.auto_rollback is not None:
+            action = "Rollback" if flags.auto_rollback else "Stop"
+            desired["spec"].setdefault("rollout", {})["onFailure"] = action
         return desired
 
     return edit

@@ -18,6 +18,7 @@ class WorkloadFlags:
     port: int | None = None
     env: tuple[tuple[str, str | None], ...] = ()  # None removes the variable
     instance_type: str | None = None
+    auto_rollback: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

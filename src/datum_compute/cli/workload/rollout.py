@@ -7,7 +7,9 @@ reports updated = ready = available = replicas = desired. It is not done in thes
 - a status of an earlier generation, even if it is healthy;
 - a deployment that does not exist yet;
 - replicas beyond the desired number, or with the old template;
-- an instance that is ready but not yet available, because it may exit again.
+- an instance that is ready but not yet available, because it may exit again;
+- a city that the status of the Workload lists as waiting for its turn, failed or skipped;
+- a rollback, which returns all cities to an earlier template.
 
 Deployments in cities that the spec no longer names are listed as being removed. They do not delay
 the rollout: an unreachable cell must not keep a deploy from finishing in other cities.
@@ -21,7 +23,7 @@ from enum import StrEnum
 
 from datum_compute.api.compute.deployment import WorkloadDeployment
 from datum_compute.api.compute.instance import AVAILABLE, READY, Instance
-from datum_compute.api.compute.workload import PROGRESSING, Workload
+from datum_compute.api.compute.workload import PROGRESSING, Workload, WorkloadRollout
 from datum_compute.api.conditions import TRUE, Condition, Reason, find_condition
 from datum_compute.api.labels import CITY_CODE, FALLBACK_FOR, PLACEMENT_NAME
 from datum_compute.api.planes import normalize_city
@@ -48,7 +50,13 @@ class Phase(StrEnum):
     WAITING = "Waiting"
     UPDATING = "Updating"
     DONE = "Done"
+    FAILED = "Failed"
+    SKIPPED = "Skipped"
     REMOVING = "Removing"
+
+
+# Phases of cities whose own deployment does not show that the rollout is not done.
+_CITY_PHASES = {"Waiting": Phase.WAITING, "Failed": Phase.FAILED, "Skipped": Phase.SKIPPED}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -90,10 +98,16 @@ class Progress:
     workload_cause: RolloutCause
     asleep: int = 0
     paused: bool = False  # no instance is replaced until the rollout is resumed
+    restored_revision: int | None = None  # the revision that a rollback restored
 
     @property
     def done(self) -> bool:
-        return self.observed and all(p.phase is Phase.DONE for p in self.places)
+        is_current = self.observed and self.restored_revision is None
+        return is_current and all(p.phase is Phase.DONE for p in self.places)
+
+    @property
+    def failed(self) -> list[PlaceProgress]:
+        return [progress for progress in self.places if progress.phase is Phase.FAILED]
 
     @property
     def blocker(self) -> tuple[Place | None, RolloutCause]:
@@ -129,9 +143,12 @@ def assess_rollout(
     wanted = max(generation, workload.metadata.generation)
     by_place = _by_place(deployments)
     expected = _expected_places(workload, by_place)
+    observed = workload.status.observed_generation >= wanted
+    rollout = workload.status.rollout if observed else WorkloadRollout()
+    found = (_progress(p, by_place.get(p), instances, workload) for p in expected)
     return Progress(
-        observed=workload.status.observed_generation >= wanted,
-        places=tuple(_progress(p, by_place.get(p), instances, workload) for p in expected),
+        observed=observed,
+        places=tuple(_with_city_state(p, by_place.get(p.place), rollout) for p in found),
         removing=tuple(
             _progress_from_counts(place, Phase.REMOVING, found, instances)
             for place, found in sorted(by_place.items())
@@ -140,6 +157,30 @@ def assess_rollout(
         workload_cause=_not_true(workload.status.conditions, AVAILABLE),
         asleep=sum(is_asleep(instance) for instance in instances),
         paused=workload.spec.paused and _all_paused(deployments),
+        restored_revision=rollout.running_revision,
+    )
+
+
+def _with_city_state(
+    progress: PlaceProgress, deployment: WorkloadDeployment | None, rollout: WorkloadRollout
+) -> PlaceProgress:
+    """Return the progress with the state that the platform reports for the city.
+
+    A fallback city has the state of the city that it replaces.
+    """
+    place = progress.place
+    city = deployment.metadata.annotations.get(FALLBACK_FOR) if deployment is not None else None
+    slot = (place.placement, city or place.city)
+    found = next((c for c in rollout.cities if (c.placement, c.city) == slot), None)
+    if found is None or found.state not in _CITY_PHASES or deployment is None:
+        return progress
+    is_outdated = found.template_hash != rollout.template_hash
+    cause = RolloutCause(found.reason, found.message) if found.reason else progress.cause
+    return replace(
+        progress,
+        phase=_CITY_PHASES[found.state],
+        updated=0 if is_outdated else progress.updated,
+        cause=cause,
     )
 
 
@@ -171,9 +212,12 @@ def _by_place(deployments: Iterable[WorkloadDeployment]) -> dict[Place, Workload
     for deployment in sorted(
         deployments, key=lambda deployment: (deployment.is_terminating, deployment.metadata.name)
     ):
-        spec = deployment.spec
-        found.setdefault(Place(spec.placement_name, normalize_city(spec.city_code)), deployment)
+        found.setdefault(place_of_deployment(deployment), deployment)
     return found
+
+
+def place_of_deployment(deployment: WorkloadDeployment) -> Place:
+    return Place(deployment.spec.placement_name, normalize_city(deployment.spec.city_code))
 
 
 def _progress(

@@ -4,8 +4,9 @@ A rollout without progress for a while is reported as stalled, with the cause, w
 the next command. If only the user can remove the cause, the wait ends with an error, because
 waiting longer would not help; if the workload ran before, the hint is how to undo the change. A
 crash is such a cause only if restarts did not help: if a crash report counts two of them, or if
-there are no reports and the instance has been crashing for ``crash_s``. An instance that stops
-within its grace period is not a stall. The rollout itself continues in any case.
+there are no reports and the instance has been crashing for ``crash_s``. With ``onFailure:
+Rollback`` the wait ends when the platform has decided about the rollback instead. An instance that
+stops within its grace period is not a stall. The rollout itself continues in any case.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from datum_compute.api.compute.deployment import WorkloadDeployment
 from datum_compute.api.compute.workload import Workload
 from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
 from datum_compute.cli.connect.session import Session
@@ -34,6 +36,7 @@ from datum_compute.cli.workload.rollout import (
     is_crashing,
     is_overdue,
     place_document,
+    place_of_deployment,
     settling_s,
 )
 from datum_compute.cli.workload.undo_target import can_undo
@@ -84,6 +87,8 @@ class RolloutWatch:
         self.view.show(self.latest, self.generation, now - self.started_s)
         if self.latest.done or (self.latest.observed and self.latest.paused):
             return StateReached(self.latest)
+        if self.latest.restored_revision is not None:
+            raise self._rolled_back_error(self.latest, self.latest.restored_revision)
         await self._check_stall(observed, workload, now)
         uid = self.uid
         if not self.latest.observed:
@@ -111,9 +116,8 @@ class RolloutWatch:
         still_s = now_s - self._timer.moved_s
         timeouts = self.session.environment.timeouts
         deployments, instances = observed.deployments.items, observed.instances.items
-        exceeded = workload.status.observed_generation >= self.generation and any(
-            is_overdue(deployment) for deployment in deployments
-        )
+        exceeded = self._is_failed(workload, deployments)
+        may_roll_back = workload.spec.rollout.on_failure == "Rollback"
         stalled_s = still_s - settling_s(deployments)
         is_early = stalled_s < min(timeouts.stall_s, timeouts.user_cause_s)
         if not exceeded and (is_early or self._timer.is_waiting):
@@ -121,6 +125,7 @@ class RolloutWatch:
         cause = explain_workload(workload, deployments, instances).cause
         cause = replace(cause, command=self.session.complete_command(cause.command))
         is_user_cause = cause.actor is Actor.USER and stalled_s >= timeouts.user_cause_s
+        is_user_cause = is_user_cause and not may_roll_back
         if exceeded or (is_user_cause and await self._is_lasting(cause, observed, now_s)):
             raise await self._failure_error(workload, cause)
         if stalled_s >= timeouts.stall_s and self._reported != cause.reason:
@@ -145,13 +150,39 @@ class RolloutWatch:
         ends = await read_crash_reports(self.session, name)
         return is_crash_loop(ends, instance.spec.controller.template_hash)
 
+    def _is_failed(self, workload: Workload, deployments: Sequence[WorkloadDeployment]) -> bool:
+        """Return True if the rollout exceeded its deadline and is not rolled back.
+
+        The platform decides about a rollback when it records that a city has failed.
+        """
+        assert self.latest is not None
+        if not self.latest.observed:
+            return False
+        if workload.spec.rollout.on_failure == "Rollback":
+            return bool(self.latest.failed)
+        waiting = {p.place for p in self.latest.places if p.phase is Phase.WAITING}
+        return any(is_overdue(d) and place_of_deployment(d) not in waiting for d in deployments)
+
+    def _rolled_back_error(self, progress: Progress, restored: int) -> FailedError:
+        failed = progress.failed
+        causes = "; ".join(_failed_place_text(place) for place in failed)
+        return FailedError(
+            f"The rollout of {self.name!r} failed and revision {restored} was restored: "
+            f"{causes or 'no city reports the cause'}.",
+            f"Deploy a corrected template. Explain: {self.session.command('explain', self.name)}",
+        )
+
     async def _failure_error(self, workload: Workload, cause: Link) -> FailedError:
         hint = f"Waiting for: {cause.waiting_for}. Next: {cause.command}"
         if await can_undo(self.session, workload):
             undo = self.session.command("rollout", "undo", self.name)
             hint += f"\nUndo the change: {undo}"
+        assert self.latest is not None
+        failed = self.latest.failed if len(self.latest.places) > 1 else ()
+        where = ", ".join(dict.fromkeys(place.place.city for place in failed))
         return FailedError(
-            f"The rollout of {self.name!r} failed: {cause_text(cause)}.",
+            f"The rollout of {self.name!r} failed{f' in {where}' if where else ''}: "
+            f"{cause_text(cause)}.",
             hint,
             field=f"{cause.kind}/{cause.ref.name}",
         )
@@ -166,6 +197,11 @@ def _counts(progress: Progress) -> object:
     return progress.observed, [
         (p.place, p.phase, p.available, p.updated, p.replicas, p.desired) for p in progress.places
     ]
+
+
+def _failed_place_text(progress: PlaceProgress) -> str:
+    cause = progress.cause
+    return f"{progress.place.city}: {cause.reason}: {one_line(cause.message)}".rstrip(".: ")
 
 
 def cause_text(cause: Link) -> str:

@@ -27,22 +27,25 @@ async def can_undo(session: Session, workload: Workload) -> bool:
     """Return True if ``rollout undo`` finds a revision to restore."""
     try:
         found = await read_history(session, workload)
-        find_undo_target(session, workload.metadata.name, found, None)
+        find_undo_target(session, workload, found, None)
     except (UsageError, ApiError):
         return False
     return True
 
 
 def find_undo_target(
-    session: Session, name: str, found: list[Recorded], only: Part | None
+    session: Session, workload: Workload, found: list[Recorded], only: Part | None
 ) -> Recorded:
     """Return the newest revision that differs in what is restored, or raise UsageError.
 
-    After a change of scale that is an older revision than the previous one.
+    After a change of scale that is an older revision than the previous one. After an automatic
+    rollback it is the newest one, because the spec of the workload still has the failed template.
     """
+    name, rolled_back = workload.metadata.name, workload.status.rollout.failed_revision is not None
     previous_revision(session, name, found)  # raises if there is none
-    present = {"spec": with_defaults(comparable_spec(found[-1].revision.spec))}
-    for earlier in reversed(found[:-1]):
+    current = workload.spec if rolled_back else found[-1].revision.spec
+    present = {"spec": with_defaults(comparable_spec(current))}
+    for earlier in reversed(found if rolled_back else found[:-1]):
         then = deepcopy(present)
         restore(then, earlier.revision, only)
         if then != present:

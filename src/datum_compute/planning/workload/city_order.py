@@ -114,7 +114,7 @@ def city_order_of(workload: Workload) -> str:
 
 
 @dataclass(slots=True, eq=False)
-class _Slot:
+class CitySlot:
     """A city of a placement: its deployments, which may be in fallback cities, and its state."""
 
     placement: str
@@ -176,7 +176,7 @@ class _CityOrder:
 
     # --- observation
 
-    def _slots(self, assignments: Assignments) -> list[_Slot]:
+    def _slots(self, assignments: Assignments) -> list[CitySlot]:
         recorded = {(city.placement, city.city): city for city in self._recorded.cities}
         slots = []
         for placement in self._workload.spec.placements:
@@ -189,7 +189,7 @@ class _CityOrder:
                 entry = recorded.get((placement.name, assignment.city))
                 template = self._held_template(found, entry)
                 slots.append(
-                    _Slot(
+                    CitySlot(
                         placement=placement.name,
                         city=assignment.city,
                         wanted=assignment.wanted,
@@ -231,7 +231,7 @@ class _CityOrder:
     def _without_restart(template: InstanceTemplate) -> InstanceTemplate:
         return with_city_restart(template, "")
 
-    def _observe(self, slot: _Slot, target: str) -> None:
+    def _observe(self, slot: CitySlot, target: str) -> None:
         """Set the state of the slot as its cells report it."""
         recorded = slot.recorded
         if slot.template is None:
@@ -260,7 +260,7 @@ class _CityOrder:
 
     # --- decisions
 
-    def _is_change_back(self, slots: Sequence[_Slot]) -> bool:
+    def _is_change_back(self, slots: Sequence[CitySlot]) -> bool:
         """Return True if the new template is the one that a waiting city still has."""
         is_new = self._recorded.template_hash not in ("", self._spec_hash)
         return is_new and any(
@@ -270,7 +270,7 @@ class _CityOrder:
             for slot in slots
         )
 
-    def _next_slots(self, slots: Sequence[_Slot]) -> list[_Slot]:
+    def _next_slots(self, slots: Sequence[CitySlot]) -> list[CitySlot]:
         """Return the slots whose turn it is.
 
         A group starts when all earlier groups are done or skipped, and no other city is updated.
@@ -288,7 +288,7 @@ class _CityOrder:
             return waiting if not others else []
         return []
 
-    def _groups(self, slots: Sequence[_Slot]) -> list[list[_Slot]]:
+    def _groups(self, slots: Sequence[CitySlot]) -> list[list[CitySlot]]:
         """Return the slots in groups that are updated one after the other."""
         if city_order_of(self._workload) == "Sequential":
             return [[slot] for slot in slots]
@@ -296,7 +296,7 @@ class _CityOrder:
         canaries = [slot for slot in slots if slot.city == chosen] or list(slots[:1])
         return [canaries, [slot for slot in slots if slot not in canaries]]
 
-    def _rollback(self, slots: Sequence[_Slot]) -> WorkloadRollout | None:
+    def _rollback(self, slots: Sequence[CitySlot]) -> WorkloadRollout | None:
         """Return the status that records a new rollback; None if there is none to start."""
         failed = next((slot for slot in slots if slot.state == "Failed"), None)
         completed = self._recorded.completed_template_hash
@@ -324,7 +324,7 @@ class _CityOrder:
         spec = revision.spec
         return spec.revision < number and spec.template_hash != self._spec_hash
 
-    def _keep_rolled_back(self, slots: Sequence[_Slot]) -> CityTemplates:
+    def _keep_rolled_back(self, slots: Sequence[CitySlot]) -> CityTemplates:
         """Give all cities the template that was restored. Failed cities stay reported."""
         template = restored_template(self._workload, self._revisions)
         if template is None:  # its revision was deleted: keep what runs
@@ -357,7 +357,7 @@ class _CityOrder:
     # --- results
 
     def _templates(
-        self, slots: Sequence[_Slot], updated: Sequence[_Slot]
+        self, slots: Sequence[CitySlot], updated: Sequence[CitySlot]
     ) -> dict[tuple[str, str], InstanceTemplate]:
         templates = {}
         for slot in slots:
@@ -369,7 +369,7 @@ class _CityOrder:
         return templates
 
     def _in_city(
-        self, slot: _Slot, city: str, base: InstanceTemplate, is_updated: bool
+        self, slot: CitySlot, city: str, base: InstanceTemplate, is_updated: bool
     ) -> InstanceTemplate:
         """Return the template of the slot in a city, with the restart of that city."""
         restarted_at = self._restart_in(city)
@@ -389,7 +389,7 @@ class _CityOrder:
         return next((r.at for r in reversed(restarts) if normalize_city(r.city_code) == city), "")
 
     def _rollout(
-        self, slots: Sequence[_Slot], updated: Sequence[_Slot], target: str
+        self, slots: Sequence[CitySlot], updated: Sequence[CitySlot], target: str
     ) -> WorkloadRollout:
         counted = [slot for slot in slots if slot.state != "Skipped"]
         is_complete = bool(counted) and all(slot.state == "Done" for slot in counted)
@@ -409,7 +409,7 @@ class _CityOrder:
             completed_template_hash=completed,
         )
 
-    def _entry(self, slot: _Slot, digest: str = "") -> CityRollout:
+    def _entry(self, slot: CitySlot, digest: str = "") -> CityRollout:
         return CityRollout(
             placement=slot.placement,
             city=slot.city,
