@@ -11,18 +11,19 @@ import pytest
 from datum_compute.api import labels
 from datum_compute.api.compute.deployment import WorkloadDeployment
 from datum_compute.api.compute.instance import Instance, InstanceSpec, InstanceStatus
+from datum_compute.api.compute.workload import CityRollout, CityRolloutState, WorkloadRollout
 from datum_compute.api.conditions import Condition
 from datum_compute.api.events import Event
 from datum_compute.api.kinds import DEPLOYMENT, EVENT, INSTANCE, WORKLOAD
 from datum_compute.api.meta.objects import ObjectMeta, OwnerReference, Ref
 from datum_compute.api.planes import HUB, PlaneName, cell_plane
 from datum_compute.controllers.events import user_events
-from datum_compute.planning.apply import plan_object
+from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Wait
 from datum_compute.planning.workload.deployments import desired_deployments
 from datum_compute.runtime.event_recorder import EventRequest
 from datum_compute.server.access.audit import AuditEvent
-from testkit.builders import a_new_workload, a_template
+from testkit.builders import a_new_workload, a_template, a_workload
 from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.app.test_manager_role import CELL, PROJECT, SETTLE_S, a_platform
 
@@ -75,6 +76,52 @@ def test_only_transitions_are_reported(
     before: tuple[str, str], after: tuple[str, str], expected: list[str]
 ) -> None:
     assert events_of(an_instance(*before), *after) == expected
+
+
+def a_rollout(completed: str = "hash", **states: CityRolloutState) -> WorkloadRollout:
+    cities = [CityRollout(placement="default", city=city, state=states[city]) for city in states]
+    return WorkloadRollout(cities=cities, completed_template_hash=completed)
+
+
+def rollout_events(before: WorkloadRollout, after: WorkloadRollout) -> list[str]:
+    workload = a_workload(cities=("DFW", "LHR"))
+    status = msgspec.structs.replace(workload.status, rollout=before)
+    observed = msgspec.structs.replace(workload, status=status)
+    (patch,) = plan_status(
+        PROJECT, WORKLOAD, observed, msgspec.structs.replace(status, rollout=after)
+    )
+    return [f"{e.type} {e.reason}: {e.message}" for e in user_events(patch, observed)]
+
+
+def test_each_step_of_a_rollout_from_city_to_city_is_an_event() -> None:
+    first = a_rollout(DFW="RollingOut", LHR="Waiting")
+    assert rollout_events(a_rollout(DFW="Done", LHR="Done"), first) == [
+        "Normal CityRollingOut: DFW gets the new template"
+    ]
+    assert rollout_events(first, a_rollout(DFW="Done", LHR="RollingOut")) == [
+        "Normal CityDone: DFW has completed the rollout",
+        "Normal CityRollingOut: LHR gets the new template",
+    ]
+    assert rollout_events(first, a_rollout(DFW="Failed", LHR="Waiting")) == [
+        "Warning CityFailed: DFW failed"
+    ]
+    assert rollout_events(first, a_rollout(DFW="Skipped", LHR="Waiting")) == [
+        "Warning CitySkipped: DFW cannot be updated now"
+    ]
+
+
+def test_first_rollout_of_a_workload_has_no_events_for_its_cities() -> None:
+    new = a_rollout("", DFW="RollingOut", LHR="RollingOut")
+    assert rollout_events(WorkloadRollout(), new) == []
+    assert rollout_events(new, a_rollout(DFW="Done", LHR="Done")) == []
+
+
+def test_rollback_is_an_event_that_names_both_revisions() -> None:
+    before = a_rollout(DFW="Failed", LHR="Waiting")
+    after = msgspec.structs.replace(before, failed_revision=4, running_revision=3)
+    assert rollout_events(before, after) == [
+        "Warning RolledBack: Revision 4 failed; all cities return to revision 3"
+    ]
 
 
 def test_the_start_of_a_deletion_is_one_normal_event() -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from datum_compute.api import labels
 from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.workload import CityRollout, Workload
 from datum_compute.api.conditions import TRUE, Condition, find_condition
 from datum_compute.api.events import DELETION_UNCONFIRMED
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
@@ -66,6 +67,11 @@ EVENT_ONLY_REASONS = {
     "WakeFailed": "Warning: a connection to a sleeping instance was closed, because the instance "
     "was not ready in time.",
     "Scaled": "The number of instances of the Workload changed in a city.",
+    "CityRollingOut": "A city gets the new template of the Workload.",
+    "CityDone": "A city has completed the rollout of the new template.",
+    "CityFailed": "Warning: the rollout of the Workload exceeded its progress deadline in a city.",
+    "CitySkipped": "Warning: a city cannot be updated now; the rollout goes on in the next city.",
+    "RolledBack": "Warning: a rollout failed, and all cities return to an earlier revision.",
     "Terminating": "The object is being deleted.",
     "Deleted": "The object and everything that belonged to it are deleted. In a project this is "
     "confirmed for reachable cells.",
@@ -100,6 +106,7 @@ def _events_of(action: Action, observed: Any) -> Iterator[EventRequest]:
         case PatchStatus(plane, kind, _, _, status) if observed and has_events(plane, kind):
             yield from _status_events(plane, kind, observed, status)
             yield from _wake_events(plane, kind, observed, status)
+            yield from _rollout_events(plane, observed, status)
         case Patch(plane, _, _, {"spec": {"scaleSettings": {"minReplicas": int(replicas)}}}) if (
             isinstance(observed, WorkloadDeployment) and plane_role(plane) == "project"
         ):
@@ -177,6 +184,40 @@ def _condition_events(
     elif _was_true(old) or new.reason not in NORMAL_PROGRESS_REASONS:
         is_removed = new.reason in REMOVAL_REASONS
         yield EventRequest(plane, about, "Normal" if is_removed else "Warning", new.reason, message)
+
+
+_CITY_EVENTS = {
+    "RollingOut": ("Normal", "CityRollingOut", "gets the new template"),
+    "Done": ("Normal", "CityDone", "has completed the rollout"),
+    "Failed": ("Warning", "CityFailed", "failed"),
+    "Skipped": ("Warning", "CitySkipped", "cannot be updated now"),
+}
+
+
+def _rollout_events(plane: PlaneName, observed: Any, status: JsonObject) -> Iterator[EventRequest]:
+    """Return an event for each city whose state changed, and for a new rollback.
+
+    The first rollout, and a workload in one city, cause no event for a city.
+    """
+    if not isinstance(observed, Workload) or not isinstance(status.get("rollout"), dict):
+        return
+    about, before = reference_to(WORKLOAD, observed), observed.status.rollout
+    patch = status["rollout"]
+    cities = [from_json(city, CityRollout) for city in patch.get("cities") or ()]
+    states = {(city.placement, city.city): city.state for city in before.cities}
+    if before.completed_template_hash and len(cities) > 1:
+        for city in cities:
+            if city.state not in _CITY_EVENTS or city.state == states.get(
+                (city.placement, city.city), "RollingOut"
+            ):
+                continue
+            type_, reason, what = _CITY_EVENTS[city.state]
+            cause = f": {city.reason}: {city.message}" if city.reason else ""
+            yield EventRequest(plane, about, type_, reason, f"{city.city} {what}{cause}")
+    if patch.get("failedRevision"):
+        numbers = patch["failedRevision"], patch.get("runningRevision", before.running_revision)
+        message = f"Revision {numbers[0]} failed; all cities return to revision {numbers[1]}"
+        yield EventRequest(plane, about, "Warning", "RolledBack", message)
 
 
 def _scale_events(
