@@ -11,9 +11,9 @@ selects by the object of the event and not by the related one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from datum_compute.api import labels
 from datum_compute.api.compute.deployment import WorkloadDeployment
@@ -186,7 +186,7 @@ def _condition_events(
         yield EventRequest(plane, about, "Normal" if is_removed else "Warning", new.reason, message)
 
 
-_CITY_EVENTS = {
+_CITY_EVENTS: Mapping[str, tuple[Literal["Normal", "Warning"], str, str]] = {
     "RollingOut": ("Normal", "CityRollingOut", "gets the new template"),
     "Done": ("Normal", "CityDone", "has completed the rollout"),
     "Failed": ("Warning", "CityFailed", "failed"),

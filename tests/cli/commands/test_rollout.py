@@ -267,3 +267,58 @@ def test_a_ready_instance_is_given_time_to_become_available(
     settling = deployment("DFW", (2, 2, 2, 2), available_replicas=1, min_ready_s=setting)
     assert settling_s([settled]) == 0
     assert settling_s([settled, settling]) == expected
+
+
+# --- cities in order
+
+
+def a_rollout(**states: str) -> dict[str, object]:
+    cities = [
+        {
+            "placement": "default",
+            "city": city,
+            "state": state,
+            "templateHash": "old" if state == "Waiting" else "new",
+            **({"reason": "ImageUnavailable", "message": "no web:2"} if state == "Failed" else {}),
+        }
+        for city, state in states.items()
+    ]
+    return {"templateHash": "new", "cities": cities}
+
+
+@pytest.mark.parametrize(
+    ("state", "phase", "updated"),
+    [
+        ("Waiting", Phase.WAITING, 0),
+        ("Failed", Phase.FAILED, 1),
+        ("Skipped", Phase.SKIPPED, 1),
+        ("RollingOut", Phase.DONE, 1),
+        ("Done", Phase.DONE, 1),
+    ],
+)
+def test_a_city_has_the_state_that_the_platform_reports(
+    state: str, phase: Phase, updated: int
+) -> None:
+    observed = workload("DFW", "ORD", rollout=a_rollout(DFW="Done", ORD=state))
+    progress = assess_rollout(observed, [deployment("DFW"), deployment("ORD")], [])
+    assert [p.phase for p in progress.places] == [Phase.DONE, phase]
+    assert progress.places[1].updated == updated
+    assert progress.done is (phase is Phase.DONE)
+
+
+def test_a_failed_city_has_the_cause_that_the_platform_reports() -> None:
+    observed = workload("DFW", "ORD", rollout=a_rollout(DFW="Failed", ORD="Waiting"))
+    progress = assess_rollout(observed, [deployment("DFW"), deployment("ORD")], [])
+    assert progress.failed[0].cause == RolloutCause("ImageUnavailable", "no web:2")
+
+
+def test_the_state_of_a_city_does_not_count_when_it_is_of_an_older_generation() -> None:
+    older = workload("DFW", generation=2, observed=1, rollout=a_rollout(DFW="Failed"))
+    assert assess_rollout(older, [deployment("DFW")], []).failed == []
+
+
+def test_a_rollback_is_not_done_although_every_city_is_complete() -> None:
+    rolled_back = {**a_rollout(DFW="Done"), "failedRevision": 2, "runningRevision": 1}
+    progress = assess_rollout(workload("DFW", rollout=rolled_back), [deployment("DFW")], [])
+    assert progress.restored_revision == 1
+    assert not progress.done

@@ -85,10 +85,10 @@ class RolloutWatch:
         self._timer.record(_counts(self.latest), observed.instances.items, now)
         self._crashes.record(observed.instances.items, now)
         self.view.show(self.latest, self.generation, now - self.started_s)
-        if self.latest.done or (self.latest.observed and self.latest.paused):
-            return StateReached(self.latest)
         if self.latest.restored_revision is not None:
             raise self._rolled_back_error(self.latest, self.latest.restored_revision)
+        if self.latest.done or (self.latest.observed and self.latest.paused):
+            return StateReached(self.latest)
         await self._check_stall(observed, workload, now)
         uid = self.uid
         if not self.latest.observed:
