@@ -41,7 +41,7 @@ class Clock:
 
 
 @dataclass
-class Counter:
+class SequentialIds:
     """Ids that a test can foresee; ``names`` come first."""
 
     prefix: str
@@ -86,7 +86,7 @@ class InProcessServer:
     store: Store
     api: ApiServer
     clock: Clock
-    suffixes: Counter
+    suffixes: SequentialIds
     journal: SteppedJournal
 
     async def ask(
@@ -190,11 +190,11 @@ async def running_server(
     journal = SteppedJournal()
     store = Store(journal, watch_window=watch_window)
     await store.load()
-    clock, suffixes = Clock(), Counter("s")
+    clock, suffixes = Clock(), SequentialIds("s")
     everyone = {TOKEN: User("root", ("system:masters",), frozenset({"*"})), **(users or {})}
     environment = ServerEnvironment(
         clock,
-        Counter("uid-"),
+        SequentialIds("uid-"),
         suffixes,
         is_ready=lambda: is_ready,
         **_select(options, "new_request_id", "work_clock"),

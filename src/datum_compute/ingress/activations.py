@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Gauge
 
 from datum_compute.api.compute.scale_to_zero import SleepMode, Wake
 from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.api.planes import PlaneName
+from datum_compute.telemetry.metrics import Counter, Histogram
 
 _FAILURE_CHARS_MAX = 1024
 
@@ -132,8 +133,8 @@ class PrometheusWakeMetrics:
         self._parts = Histogram(
             "datum_wake_duration_seconds",
             "Where the time of a wake went: queue, engine, ready and first_byte, or total.",
+            _BUCKETS_S,
             ("mode", "part"),
-            buckets=_BUCKETS_S,
             registry=registry,
         )
         self._sleeps = Counter(

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Literal
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
 from datum_compute.api.errors import AlreadyExists, ApiError, NotFound, Unreachable
 from datum_compute.api.events import EVENT, Event, EventSource
@@ -34,6 +34,7 @@ from datum_compute.api.planes import PlaneName
 from datum_compute.client.client import Client
 from datum_compute.runtime.cache import NotSynced
 from datum_compute.telemetry.logs import cut_bytes, printable
+from datum_compute.telemetry.metrics import Counter
 
 MESSAGE_BYTES_MAX = 1024
 REASON_BYTES_MAX = 128
@@ -130,7 +131,7 @@ class EventRecorder:
             "Events for users by outcome: written, repeated, limited (budget of the object is used "
             "up), dropped (buffer full, plane not engaged or unreachable) or failed.",
             ("outcome",),
-            registry=registry or CollectorRegistry(),
+            registry=registry,
         )
         outcomes = ("written", "repeated", "limited", "dropped", "failed")
         self._count = {outcome: counter.labels(outcome) for outcome in outcomes}

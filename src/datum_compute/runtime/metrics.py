@@ -31,13 +31,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from datum_compute.api.planes import PlaneName
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.queue import WorkQueue
+from datum_compute.telemetry.metrics import (
+    Counter,
+    CounterSeries,
+    Histogram,
+    HistogramSeries,
+)
 
 OUTCOMES = (
     *("done", "later", "terminal", "retry", "error", "timeout"),
@@ -63,12 +69,12 @@ class ComputedGauge:
 class ControllerMetrics:
     """The metrics of one controller, with its label bound once."""
 
-    outcomes: dict[str, Counter]
-    work_seconds: Histogram
-    wait_seconds: Histogram
-    retries: Counter
-    replays: Counter
-    mapping_errors: Counter
+    outcomes: dict[str, CounterSeries]
+    work_seconds: HistogramSeries
+    wait_seconds: HistogramSeries
+    retries: CounterSeries
+    replays: CounterSeries
+    mapping_errors: CounterSeries
 
 
 class RuntimeMetrics:
@@ -114,7 +120,7 @@ class RuntimeMetrics:
         return Counter(name, text, ("controller",), registry=self._registry)
 
     def _histogram(self, name: str, text: str) -> Histogram:
-        return Histogram(name, text, ("controller",), buckets=_BUCKETS_S, registry=self._registry)
+        return Histogram(name, text, _BUCKETS_S, ("controller",), registry=self._registry)
 
 
 class _GaugeCollector(Collector):

@@ -1,26 +1,16 @@
 """Metrics of the server: requests, open watches, commits, objects, flow control.
 
-Labels have a bounded set of values: known verbs and kinds; all others are ``other``. Requests and
-commits are counted in plain numbers, which become metric families when the metrics are read: the
-counters and histograms of prometheus_client take a lock and cost more than a small request may.
+Labels have a bounded set of values: known verbs and kinds; all others are ``other``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from prometheus_client.metrics_core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from datum_compute.api.http import Response
@@ -29,6 +19,7 @@ from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.flowcontrol.control import FlowControl
 from datum_compute.server.verbs.event_encoder import EventEncoder
 from datum_compute.store.store import Store
+from datum_compute.telemetry.metrics import Counter, Histogram
 
 METRICS_PATH = "/metrics"
 OTHER, NONE = "other", "none"
@@ -66,12 +57,18 @@ class ServerMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
-        self._requests = _RequestCounter()
+        self._requests = Counter(
+            "datum_apiserver_requests",
+            "Requests that were answered, by verb, resource and status code.",
+            ("verb", "resource", "code"),
+            registry=registry,
+        )
         self._durations = Histogram(
             "datum_apiserver_request_duration_seconds",
             "Time from a request to its response; of a watch, until its stream begins.",
             _SECONDS,
             ("verb", "resource"),
+            registry=registry,
         )
         self._in_flight = 0
         Gauge(
@@ -86,22 +83,19 @@ class ServerMetrics:
             "datum_store_commit_duration_seconds",
             "Time until a batch of writes was durable; the count is the number of commits.",
             _SECONDS,
-        )
+            registry=registry,
+        ).labels()
         self._commit_entries = Histogram(
-            "datum_store_commit_entries", "Writes that shared one commit.", _ENTRIES
-        )
-        for collector in (
-            self._requests,
-            self._durations,
-            self._commit_seconds,
-            self._commit_entries,
-        ):
-            registry.register(collector)
+            "datum_store_commit_entries",
+            "Writes that shared one commit.",
+            _ENTRIES,
+            registry=registry,
+        ).labels()
         self._failed_commits = Counter(
             "datum_store_commit_failures",
             "Batches of writes that were refused, for example by a full disk.",
             registry=registry,
-        )
+        ).labels()
 
     def register_server(
         self,
@@ -126,9 +120,10 @@ class ServerMetrics:
         self, attributes: Attributes | None, response: Response, started_s: float
     ) -> None:
         self._in_flight -= 1
-        labels = _request_labels(attributes)
-        self._requests.count(labels, response.status)
-        self._durations.observe(asyncio.get_running_loop().time() - started_s, labels)
+        verb, resource = _request_labels(attributes)
+        duration_s = asyncio.get_running_loop().time() - started_s
+        self._requests.labels(verb, resource, str(response.status)).inc()
+        self._durations.labels(verb, resource).observe(duration_s)
 
     def request_cancelled(self) -> None:
         """The caller has disconnected, or the server stops."""
@@ -146,71 +141,6 @@ class ServerMetrics:
 
     def page(self) -> Response:
         return Response(200, generate_latest(self._registry), CONTENT_TYPE_LATEST)
-
-
-@dataclass(slots=True)
-class _Series:
-    counts: list[int]  # by bucket
-    total: float = 0.0
-
-
-class Histogram(Collector):
-    """A histogram with labels, in plain numbers. ``bounds`` are the upper bounds of its buckets."""
-
-    def __init__(
-        self, name: str, description: str, bounds: tuple[float, ...], labels: tuple[str, ...] = ()
-    ) -> None:
-        self._name = name
-        self._description = description
-        self._bounds = bounds
-        self._labels = labels
-        self._series: dict[tuple[str, ...], _Series] = {}
-        if not labels:
-            self._add_series(())
-
-    def observe(self, value: float, labels: tuple[str, ...] = ()) -> None:
-        series = self._series.get(labels) or self._add_series(labels)
-        series.counts[bisect_left(self._bounds, value)] += 1
-        series.total += value
-
-    def collect(self) -> Iterator[Metric]:
-        edges = (*(str(float(bound)) for bound in self._bounds), "+Inf")
-        (family,) = self.describe()
-        for labels, series in self._series.items():
-            buckets = list(zip(edges, accumulate(series.counts), strict=True))
-            family.add_metric(labels, buckets, series.total)
-        yield family
-
-    def describe(self) -> tuple[HistogramMetricFamily]:
-        return (HistogramMetricFamily(self._name, self._description, labels=self._labels),)
-
-    def _add_series(self, labels: tuple[str, ...]) -> _Series:
-        series = self._series[labels] = _Series([0] * (len(self._bounds) + 1))
-        return series
-
-
-class _RequestCounter(Collector):
-    def __init__(self) -> None:
-        self._counts: dict[tuple[str, str, int], int] = {}
-
-    def count(self, labels: tuple[str, str], code: int) -> None:
-        key = (*labels, code)
-        self._counts[key] = self._counts.get(key, 0) + 1
-
-    def collect(self) -> Iterator[Metric]:
-        (requests,) = self.describe()
-        for (verb, resource, code), count in self._counts.items():
-            requests.add_metric((verb, resource, str(code)), count)
-        yield requests
-
-    def describe(self) -> tuple[CounterMetricFamily]:
-        return (
-            CounterMetricFamily(
-                "datum_apiserver_requests",
-                "Requests that were answered, by verb, resource and status code.",
-                labels=("verb", "resource", "code"),
-            ),
-        )
 
 
 class _EncoderMetrics(Collector):

@@ -28,8 +28,8 @@ from testkit.api_server.running_server import (
     PROJECT,
     TOKEN,
     Clock,
-    Counter,
     InProcessServer,
+    SequentialIds,
     causes,
     running_server,
 )
@@ -467,7 +467,7 @@ async def test_kinds_are_served_again_before_the_first_request_after_a_restart()
         users = {TOKEN: User("root", (MASTERS,), frozenset({"*"}))}
         api = ApiServer(
             store,
-            ServerEnvironment(Clock(), Counter("u"), Counter("s")),
+            ServerEnvironment(Clock(), SequentialIds("u"), SequentialIds("s")),
             AuthenticationOptions(StaticTokens(users)),
         )
         restarted = InProcessServer(store, api, server.clock, server.suffixes, server.journal)
