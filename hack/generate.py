@@ -21,6 +21,7 @@ from hack.manifests import (
     single_cluster_files,
 )
 from hack.reference import reference_files
+from hack.simulator_reference import simulator_files
 from hack.webhook_manifests import webhook_files
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,6 +44,7 @@ GENERATORS = (
     Generator("deploy", lists_of_manifests),
     Generator("deploy/monitoring", dashboard_files),
     Generator("docs/reference", reference_files, "*.md"),
+    Generator("docs/internals", simulator_files),
 )
 
 

@@ -213,7 +213,7 @@ class SlowHost:
 
 @dataclass(frozen=True, slots=True)
 class CutLink:
-    """F18, one way: no request or response passes from source to target."""
+    """F7, F18: no request or response passes from source to target; the other way is open."""
 
     at_s: float
     for_s: float
@@ -243,7 +243,7 @@ class FlapLink:
 
 @dataclass(frozen=True, slots=True)
 class SwizzleClog:
-    """All links are cut one by one and restored in another order."""
+    """F20: all links are cut one by one and restored in another order."""
 
     at_s: float
     for_s: float
@@ -338,7 +338,7 @@ class BreakPages:
 
 @dataclass(frozen=True, slots=True)
 class CloseWatches:
-    """Every open watch of the link ends; the client resumes it."""
+    """F9: every open watch of the link ends; the client resumes it."""
 
     at_s: float
     source: str
@@ -432,7 +432,7 @@ class ProviderAway:
 
 @dataclass(frozen=True, slots=True)
 class LoseMachine:
-    """A machine fails, and the provider does not report it."""
+    """F33: a machine fails, and the provider does not report it."""
 
     at_s: float
     cell: str

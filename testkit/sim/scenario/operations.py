@@ -44,7 +44,7 @@ class DropField:
 
 @dataclass(frozen=True, slots=True)
 class RevokeProject:
-    """Remove the plane of a project with its workloads. Only for projects that are ``revocable`` in
+    """F32: remove the plane of a project with its workloads. Only for projects that are ``revocable`` in
     the layout."""
 
     at_s: float
