@@ -32,6 +32,7 @@ from tests.cli.world import (
     World,
     bucket,
     patch_status_of,
+    stored,
 )
 
 WEB = Ref(NAMESPACE, "web")
@@ -39,12 +40,6 @@ FIRST = ("deploy", "web", "--image=web:1", "--city=DFW", "-y")
 
 
 pytestmark = pytest.mark.usefixtures("local_platform")
-
-
-def stored(world: World, name: str = "web") -> dict[str, Any]:
-    ref = Ref(NAMESPACE, name)
-    found: dict[str, Any] = world.do(lambda client: client.get_plain(WORKLOAD, ref))
-    return found
 
 
 def container_of(workload: JsonObject) -> JsonObject:

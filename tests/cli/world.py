@@ -192,6 +192,26 @@ def write_kubeconfig(
     return path
 
 
+def stored(world: World, name: str = "web") -> JsonObject:
+    found: JsonObject = world.do(lambda c: c.get_plain(WORKLOAD, Ref(NAMESPACE, name)))
+    return found
+
+
+def spec(world: World) -> JsonObject:
+    found: JsonObject = stored(world)["spec"]
+    return found
+
+
+def image(world: World) -> str:
+    found: str = spec(world)["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["image"]
+    return found
+
+
+def replicas(world: World) -> int:
+    found: int = spec(world)["placements"][0]["scaleSettings"]["minReplicas"]
+    return found
+
+
 def sent(request: Request) -> JsonObject:
     body: JsonObject = decode(request.body)
     return body

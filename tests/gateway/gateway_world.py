@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from datum_compute.api.errors import ApiError
 from datum_compute.api.gateway import (
     PROTOCOL,
     RESIZE,
@@ -46,7 +47,14 @@ from testkit.sim.loop import run_virtual
 
 EVE = "token-of-eve"
 DFW = cell_plane("dfw")
+LOG = instance_path("default", "web", "log")
+USAGE = instance_path("default", "web", "usage")
+IN = bytes((STDIN,))
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+def reasons_of(error: ApiError) -> list[str]:
+    return [cause.reason for cause in error.causes]
 
 
 class End:

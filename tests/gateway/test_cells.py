@@ -14,7 +14,6 @@ from datum_compute.api.errors import (
     Unreachable,
 )
 from datum_compute.api.gateway import (
-    STDIN,
     GatewayReason,
     decode_exec_result,
     drivers_path,
@@ -29,20 +28,16 @@ from testkit.api_server.running_server import TOKEN
 from tests.gateway.gateway_world import (
     DFW,
     EVE,
+    IN,
+    LOG,
+    USAGE,
     FakeCell,
     GatewayWorld,
     InMemoryTransport,
     build_world,
+    reasons_of,
     run_in_world,
 )
-
-LOG = instance_path("default", "web", "log")
-USAGE = instance_path("default", "web", "usage")
-IN = bytes((STDIN,))
-
-
-def reasons_of(error: ApiError) -> list[str]:
-    return [cause.reason for cause in error.causes]
 
 
 def test_a_simulated_cell_and_an_unreachable_cell_have_different_errors() -> None:

@@ -17,7 +17,6 @@ from datum_compute.api.errors import (
 )
 from datum_compute.api.gateway import (
     STATUS,
-    STDIN,
     STDOUT,
     decode_exec_result,
     drivers_path,
@@ -35,13 +34,12 @@ from testkit.api_server.running_server import PROJECT, TOKEN
 from tests.gateway.gateway_world import (
     DFW,
     EVE,
+    IN,
+    LOG,
+    USAGE,
     GatewayWorld,
     run_in_world,
 )
-
-LOG = instance_path("default", "web", "log")
-USAGE = instance_path("default", "web", "usage")
-IN = bytes((STDIN,))
 
 
 def test_a_command_gets_input_sends_output_and_its_exit_code_last() -> None:

@@ -7,17 +7,14 @@ import base64
 import pytest
 
 from datum_compute.api.errors import (
-    ApiError,
     BadRequest,
     Forbidden,
     MethodNotAllowed,
     NotFound,
 )
 from datum_compute.api.gateway import (
-    STDIN,
     GatewayReason,
     images_path,
-    instance_path,
 )
 from datum_compute.api.planes import path_prefix
 from datum_compute.gateway.cells import RemoteCell
@@ -28,16 +25,9 @@ from tests.gateway.gateway_world import (
     FakeCell,
     GatewayWorld,
     build_world,
+    reasons_of,
     run_in_world,
 )
-
-LOG = instance_path("default", "web", "log")
-USAGE = instance_path("default", "web", "usage")
-IN = bytes((STDIN,))
-
-
-def reasons_of(error: ApiError) -> list[str]:
-    return [cause.reason for cause in error.causes]
 
 
 def test_an_image_check_uses_the_pull_secrets_of_the_project() -> None:

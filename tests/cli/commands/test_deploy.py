@@ -27,6 +27,7 @@ from tests.cli.world import (
     no_controllers,
     sent,
     set_status,
+    stored,
     workloads,
     write_kubeconfig,
 )
@@ -36,11 +37,6 @@ FIRST = ("deploy", "web", "--image=web:1", "--city=DFW,ORD", "--min=2", "-y")
 
 
 pytestmark = pytest.mark.usefixtures("local_platform")
-
-
-def stored(world: World) -> dict[str, Any]:
-    found: dict[str, Any] = world.do(lambda client: client.get_plain(WORKLOAD, WEB))
-    return found
 
 
 def manifest(path: Path, **spec: Any) -> str:

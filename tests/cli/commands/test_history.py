@@ -3,46 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 import yaml
 
-from datum_compute.api.kinds import WORKLOAD
-from datum_compute.api.meta.codec import JsonObject
-from datum_compute.api.meta.objects import Ref
-from tests.cli.runner import CliRunner, deploy_three_revisions
-from tests.cli.world import World, healthy_and_recorded, write_kubeconfig
+from tests.cli.runner import CliRunner
 
-
-@pytest.fixture
-def world() -> World:
-    return World(player=healthy_and_recorded)
-
-
-@pytest.fixture
-def cli(tmp_path: Path, world: World) -> CliRunner:
-    write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig")
-    cli = CliRunner(home=tmp_path, open_transport=world.open)
-    deploy_three_revisions(cli)
-    world.writes.clear()
-    return cli
-
-
-def spec(world: World) -> JsonObject:
-    found: JsonObject = world.do(lambda c: c.get_plain(WORKLOAD, Ref("default", "web")))
-    inner: JsonObject = found["spec"]
-    return inner
-
-
-def image(world: World) -> str:
-    found: str = spec(world)["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["image"]
-    return found
-
-
-def replicas(world: World) -> int:
-    found: int = spec(world)["placements"][0]["scaleSettings"]["minReplicas"]
-    return found
+pytestmark = pytest.mark.usefixtures("three_revisions")
 
 
 def test_history_lists_changes_newest_first(cli: CliRunner) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.meta.objects import Ref
 from tests.cli.runner import CliRunner
-from tests.cli.world import NAMESPACE, World
+from tests.cli.world import NAMESPACE, World, stored
 
 WEB = Ref(NAMESPACE, "web")
 
@@ -19,11 +17,6 @@ FIRST = ("deploy", "web", "--image=web:1", "--city=DFW,ORD", "--port=80", "-y")
 
 
 pytestmark = pytest.mark.usefixtures("local_platform")
-
-
-def stored(world: World) -> dict[str, Any]:
-    found: dict[str, Any] = world.do(lambda client: client.get_plain(WORKLOAD, WEB))
-    return found
 
 
 def test_init_writes_a_file_that_replaces_the_name_argument(

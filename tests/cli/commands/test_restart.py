@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from datum_compute.api.kinds import WORKLOAD
 from datum_compute.api.labels import RESTARTED_AT
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import Ref
@@ -14,7 +11,7 @@ from datum_compute.cli.commands.restart import restart_city
 from datum_compute.cli.errors import UsageError
 from tests.cli.objects import workload_spec
 from tests.cli.runner import CliRunner
-from tests.cli.world import NAMESPACE, World
+from tests.cli.world import NAMESPACE, World, stored
 
 WEB = Ref(NAMESPACE, "web")
 
@@ -23,11 +20,6 @@ FIRST = ("deploy", "web", "--image=web:1", "--city=DFW,ORD", "--port=80", "-y")
 
 
 pytestmark = pytest.mark.usefixtures("local_platform")
-
-
-def stored(world: World) -> dict[str, Any]:
-    found: dict[str, Any] = world.do(lambda client: client.get_plain(WORKLOAD, WEB))
-    return found
 
 
 def test_a_restart_of_one_city_is_an_annotation_of_the_workload(

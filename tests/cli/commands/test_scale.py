@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from datum_compute.api.kinds import WORKLOAD
-from datum_compute.api.meta.codec import JsonObject
-from datum_compute.api.meta.objects import Ref
 from tests.cli.runner import CliRunner
-from tests.cli.world import World, write_kubeconfig
+from tests.cli.world import World, spec
 
-
-@pytest.fixture
-def cli(tmp_path: Path, world: World) -> CliRunner:
-    write_kubeconfig(tmp_path / ".local/state/datum-compute/kubeconfig")
-    cli = CliRunner(home=tmp_path, open_transport=world.open)
-    assert cli.run("deploy", "web", "--image=web:1", "--city=DFW,ORD", "-y") == 0
-    world.writes.clear()
-    return cli
-
-
-def spec(world: World) -> JsonObject:
-    found: JsonObject = world.do(lambda c: c.get_plain(WORKLOAD, Ref("default", "web")))
-    inner: JsonObject = found["spec"]
-    return inner
+pytestmark = pytest.mark.usefixtures("web")
 
 
 def test_scale_changes_every_placement_and_waits(cli: CliRunner, world: World) -> None:

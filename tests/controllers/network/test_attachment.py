@@ -8,46 +8,31 @@ from datum_compute.api import labels
 from datum_compute.api.kinds import (
     DEPLOYMENT,
     LOCATION_BINDING,
-    NAMESPACE,
     NETWORK_BINDING,
     NETWORK_CONTEXT,
     SUBNET,
 )
 from datum_compute.api.meta.objects import Ref, ref_of
-from datum_compute.api.planes import HUB, PLATFORM, project_plane
+from datum_compute.api.planes import HUB, PLATFORM
 from datum_compute.client.client import Client
 from datum_compute.controllers.network.attachment import CONTROLLER
-from datum_compute.controllers.network.networks import (
-    BINDING_CONTROLLER,
-    CONTEXT_CONTROLLER,
-    DEFAULT_NETWORK_CONTROLLER,
-    NETWORK_CONTROLLER,
-)
-from datum_compute.controllers.network.subnets import SUBNET_CLAIM_CONTROLLER, SUBNET_CONTROLLER
 from datum_compute.planning.network.subnets import prefix_of
 from testkit.builders import a_deployment, a_location_binding
 from testkit.sim.loop import VirtualLoop
-from tests.controllers.running_controllers import as_new, running
-from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
-
-PROJECT = project_plane("shop")
-WEB = Ref("default", "web-dfw")
-NETWORK_CONTROLLERS = (
-    NETWORK_CONTROLLER,
-    DEFAULT_NETWORK_CONTROLLER,
-    BINDING_CONTROLLER,
-    CONTEXT_CONTROLLER,
-    SUBNET_CONTROLLER,
-    SUBNET_CLAIM_CONTROLLER,
+from tests.controllers.network.network_project import (
+    NETWORK_CONTROLLERS,
+    PROJECT,
+    a_network_project,
 )
+from tests.controllers.running_controllers import as_new, running
+from tests.runtime.planes_in_process import InProcessPlanes, with_planes
+
+WEB = Ref("default", "web-dfw")
 
 
 async def a_project(planes: InProcessPlanes) -> Client:
     """Return a client of a project with a deployment in DFW and no location yet."""
-    await planes.create(PLATFORM)
-    await planes.create(HUB)
-    project = await planes.create(PROJECT)
-    await project.create(NAMESPACE, a_namespace("default"))
+    project = await a_network_project(planes)
     deployment = a_deployment(finalizers=(), attached=False)
     await project.create(DEPLOYMENT, as_new(deployment, labels={labels.CITY_CODE: "DFW"}))
     return project

@@ -10,7 +10,6 @@ from datum_compute.api import labels
 from datum_compute.api.conditions import is_true
 from datum_compute.api.kinds import (
     LOCATION_BINDING,
-    NAMESPACE,
     NETWORK,
     NETWORK_BINDING,
     NETWORK_CONTEXT,
@@ -24,39 +23,26 @@ from datum_compute.api.networking.network import (
     NetworkContext,
     NetworkContextSpec,
 )
-from datum_compute.api.planes import HUB, PLATFORM, project_plane
+from datum_compute.api.planes import HUB, PLATFORM
 from datum_compute.client.client import Client
-from datum_compute.controllers.network.networks import (
-    BINDING_CONTROLLER,
-    CONTEXT_CONTROLLER,
-    DEFAULT_NETWORK_CONTROLLER,
-    NETWORK_CONTROLLER,
-)
-from datum_compute.controllers.network.subnets import SUBNET_CLAIM_CONTROLLER, SUBNET_CONTROLLER
+from datum_compute.controllers.network.networks import BINDING_CONTROLLER
 from datum_compute.planning.network.subnets import prefix_of
 from testkit.builders import NOW, a_location_binding
 from testkit.sim.loop import VirtualLoop
-from tests.controllers.running_controllers import is_reconciled, running
-from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
-
-PROJECT = project_plane("shop")
-WEB_BINDING = Ref("default", "web")
-CONTROLLERS = (
-    NETWORK_CONTROLLER,
-    DEFAULT_NETWORK_CONTROLLER,
-    BINDING_CONTROLLER,
-    CONTEXT_CONTROLLER,
-    SUBNET_CONTROLLER,
-    SUBNET_CLAIM_CONTROLLER,
+from tests.controllers.network.network_project import (
+    NETWORK_CONTROLLERS,
+    PROJECT,
+    a_network_project,
 )
+from tests.controllers.running_controllers import is_reconciled, running
+from tests.runtime.planes_in_process import InProcessPlanes, with_planes
+
+WEB_BINDING = Ref("default", "web")
 
 
 async def a_project(planes: InProcessPlanes) -> Client:
     """Return a client of a project with a location."""
-    await planes.create(PLATFORM)
-    await planes.create(HUB)
-    project = await planes.create(PROJECT)
-    await project.create(NAMESPACE, a_namespace("default"))
+    project = await a_network_project(planes)
     await project.create(LOCATION_BINDING, a_location_binding())
     return project
 
@@ -64,7 +50,7 @@ async def a_project(planes: InProcessPlanes) -> Client:
 def test_a_binding_is_ready_after_its_context_has_a_subnet_and_both_go_with_the_binding() -> None:
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         project = await a_project(planes)
-        async with running(CONTROLLERS, loop, planes, PLATFORM, HUB, PROJECT):
+        async with running(NETWORK_CONTROLLERS, loop, planes, PLATFORM, HUB, PROJECT):
             await asyncio.sleep(5)
             default = await project.get(NETWORK, Ref("default", "default"))
             assert default.spec.ip_families == ["IPv4"]
