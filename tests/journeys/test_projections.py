@@ -11,8 +11,6 @@ from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.meta.codec import JsonObject, to_json
 from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.api.planes import HUB, project_plane
-from datum_compute.planes.planes import upstream_key
-from datum_compute.runtime.controller import Key
 from testkit.sim.run.world import run_scenario
 from testkit.sim.scenario import faults as f
 from testkit.sim.scenario.operations import CreateWorkload, DeleteWorkload, EditObject
@@ -87,26 +85,6 @@ def test_a_hub_status_is_copied_to_the_project_by_its_event_and_not_by_a_resync(
     hub_s = first_s(outcome, "hub", DEPLOYMENT.resource, "Available=True")
     project_s = first_s(outcome, "project/alpha", DEPLOYMENT.resource, "Available=True")
     assert project_s - hub_s < 0.1
-
-
-@pytest.mark.parametrize(
-    ("cluster", "project"),
-    [
-        ("cluster-shop", "shop"),
-        ("cluster-org_shop", "shop"),
-        ("cluster-_shop", "shop"),
-    ],
-)
-def test_upstream_labels_map_to_the_bare_project_name(cluster: str, project: str) -> None:
-    identity = {labels.UPSTREAM_CLUSTER: cluster, labels.UPSTREAM_NAMESPACE: "default"}
-    assert upstream_key(identity, "web") == Key(project_plane(project), Ref("default", "web"))
-
-
-@pytest.mark.parametrize("cluster", ["", "shop", "cluster-", "cluster-org_"])
-def test_an_empty_or_foreign_cluster_label_maps_to_no_project(cluster: str) -> None:
-    identity = {labels.UPSTREAM_CLUSTER: cluster, labels.UPSTREAM_NAMESPACE: "default"}
-    assert upstream_key(identity, "web") is None
-    assert upstream_key({labels.UPSTREAM_CLUSTER: "cluster-shop"}, "web") is None
 
 
 def test_project_and_hub_are_cleaned_up_after_a_cell_is_lost() -> None:

@@ -86,6 +86,26 @@ def test_only_complete_identity_labels_map_to_an_object_of_a_project(
     assert upstream_key(identity, "web") == expected
 
 
+@pytest.mark.parametrize(
+    ("cluster", "project"),
+    [
+        ("cluster-shop", "shop"),
+        ("cluster-org_shop", "shop"),
+        ("cluster-_shop", "shop"),
+    ],
+)
+def test_upstream_labels_map_to_the_bare_project_name(cluster: str, project: str) -> None:
+    identity = {labels.UPSTREAM_CLUSTER: cluster, labels.UPSTREAM_NAMESPACE: "default"}
+    assert upstream_key(identity, "web") == Key(project_plane(project), Ref("default", "web"))
+
+
+@pytest.mark.parametrize("cluster", ["", "shop", "cluster-", "cluster-org_"])
+def test_an_empty_or_foreign_cluster_label_maps_to_no_project(cluster: str) -> None:
+    identity = {labels.UPSTREAM_CLUSTER: cluster, labels.UPSTREAM_NAMESPACE: "default"}
+    assert upstream_key(identity, "web") is None
+    assert upstream_key({labels.UPSTREAM_CLUSTER: "cluster-shop"}, "web") is None
+
+
 def test_a_cell_reads_the_deployments_of_its_city_and_its_own_instances() -> None:
     assert hub_label_scope("dfw-2", "dfw") == {
         "workloaddeployments.compute.datumapis.com": {labels.TOPOLOGY_CITY: "DFW"},

@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
+from datum_compute.server.access.authentication import User
 from datum_compute.server.flowcontrol import fair_queue
-from datum_compute.server.flowcontrol.fair_queue import ANONYMOUS, SYSTEM, USERS, FairQueue, Flow
+from datum_compute.server.flowcontrol.fair_queue import (
+    ANONYMOUS,
+    EXEMPT,
+    LEADER_ELECTION,
+    SYSTEM,
+    USERS,
+    FairQueue,
+    Flow,
+    PriorityLevel,
+    level_of,
+)
 
 Queue = FairQueue[str]
 
@@ -201,3 +214,32 @@ def test_idle_flows_are_dropped_and_waiting_ones_are_kept() -> None:
     assert queue.count_flows() <= fair_queue.FLOWS_MAX
     assert flow(queue, "waiting") is waiting
     assert serve(queue, 2) == ["waiting"]
+
+
+# --- the priority level of a request
+
+
+@pytest.mark.parametrize(
+    ("name", "groups", "resource", "level"),
+    [
+        ("root", ("system:masters",), "workloads", EXEMPT),
+        ("system:compute-manager", (), "instances", SYSTEM),
+        ("system:compute-manager", (), "leases", LEADER_ELECTION),
+        ("system:operator", (), "projects", SYSTEM),
+        ("system:hub", (), "workloaddeployments", SYSTEM),
+        ("system:cell:dfw", ("system:cells",), "instances", SYSTEM),
+        ("system:cell:dfw", ("system:cells",), "leases", LEADER_ELECTION),
+        ("ann", ("system:authenticated",), "workloads", USERS),
+        ("ann", ("system:authenticated",), "leases", USERS),
+        ("system:serviceaccount:default:bot", ("system:serviceaccounts",), "workloads", USERS),
+        ("system:joiner:join-1", ("system:joiners",), "celljoins", USERS),
+    ],
+)
+def test_the_sender_and_the_resource_decide_the_level(
+    name: str, groups: tuple[str, ...], resource: str, level: PriorityLevel
+) -> None:
+    assert level_of(User(name, groups), resource) is level
+
+
+def test_a_request_without_valid_credentials_is_anonymous() -> None:
+    assert level_of(None) is ANONYMOUS
