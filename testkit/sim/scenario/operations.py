@@ -44,8 +44,8 @@ class DropField:
 
 @dataclass(frozen=True, slots=True)
 class RevokeProject:
-    """F32: remove the plane of a project with its workloads. Only for projects that are ``revocable`` in
-    the layout."""
+    """F32: remove the plane of a project with its workloads. Only for projects that are
+    ``revocable`` in the layout."""
 
     at_s: float
     project: str
