@@ -27,7 +27,7 @@ from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.membership import CellJoinSpec, cell_user_of
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import HUB, PlaneName, cell_plane, path_prefix
-from datum_compute.app.certificates import authority_of, certified_by, request_of
+from datum_compute.app.certificates import authority_of, request_of, sign_certificate
 from datum_compute.app.cluster_members import CellConnector, CellTarget, UpstreamProjects
 from datum_compute.app.controllers import ManagerOptions, build_manager
 from datum_compute.app.environment import ProcessEnvironment
@@ -91,7 +91,7 @@ def _authority() -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
 def certifier(unix_s: Callable[[], float]) -> Certify:
     def certify(requested: SigningRequest, user: str, groups: tuple[str, ...]) -> IssuedCertificate:
         now = datetime.fromtimestamp(unix_s(), UTC)
-        return certified_by(*_authority(), requested, user, groups, now, _LIFETIME)
+        return sign_certificate(*_authority(), requested, user, groups, now, _LIFETIME)
 
     return certify
 

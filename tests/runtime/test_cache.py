@@ -84,7 +84,7 @@ def test_indexes_always_equal_a_scan(
         assert _names(found.owned_by(uid)) == _names(owned)
     for letter in "abc":
         expected = [o for o in model.values() if o.metadata.name == letter]
-        assert _names(found.indexed("first-letter", letter)) == _names(expected)
+        assert _names(found.by_index("first-letter", letter)) == _names(expected)
         assert found.counts("first-letter").get(letter, 0) == len(expected)
     assert found.uids() == {ref: obj.metadata.uid for ref, obj in model.items()}
 
@@ -135,7 +135,7 @@ def test_an_index_function_that_raises_makes_only_that_object_unreadable() -> No
     for name, labels in (("a", {"city": "DFW"}), ("b", {})):
         cache.put(cache.entry_for(Namespace(metadata=ObjectMeta(name=name, labels=labels))))
     found = Lister(cache)
-    assert [obj.metadata.name for obj in found.indexed("city", "DFW")] == ["a"]
+    assert [obj.metadata.name for obj in found.by_index("city", "DFW")] == ["a"]
     with pytest.raises(UnreadableObjectError, match="an index function raised KeyError"):
         found.get(Ref("", "b"))
 

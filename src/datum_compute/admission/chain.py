@@ -152,7 +152,7 @@ def check_immutable_fields(kind: KindInfo[Any], new: JsonObject, old: JsonObject
         before, now = field.value_in(old), field.value_in(new)
         if before is not None and now is not None and before != now:
             stored = f' (it is "{before}")' if isinstance(before, str) else ""
-            report.invalid(".".join(field.path), now, field.message + stored)
+            report.fail_invalid(".".join(field.path), now, field.message + stored)
     return report.errors
 
 

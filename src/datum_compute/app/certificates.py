@@ -96,10 +96,10 @@ def certify(
 ) -> IssuedCertificate:
     """Sign a certificate for the key of a request, with the authority in ``directory``."""
     authority_key, authority = _load_authority(directory)
-    return certified_by(authority_key, authority, requested, user, groups, now, lifetime)
+    return sign_certificate(authority_key, authority, requested, user, groups, now, lifetime)
 
 
-def certified_by(
+def sign_certificate(
     authority_key: ec.EllipticCurvePrivateKey,
     authority: x509.Certificate,
     requested: SigningRequest,
@@ -156,7 +156,7 @@ def _client(
         ]
     )
     builder = _builder(subject, authority.subject, key, now, lifetime)
-    return _signed_by(builder, authority_key).add_extension(
+    return _add_common_extensions(builder, authority_key).add_extension(
         x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
     )
 
@@ -206,7 +206,7 @@ def _server(
     name, public = _name("datum-compute"), key.public_key()
     builder = _builder(name, authority.subject, public, now, _SERVER_LIFETIME)
     return (
-        _signed_by(builder, authority_key)
+        _add_common_extensions(builder, authority_key)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .sign(authority_key, hashes.SHA256())
@@ -220,7 +220,7 @@ def _alternative(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
-def _signed_by(
+def _add_common_extensions(
     builder: x509.CertificateBuilder, authority_key: ec.EllipticCurvePrivateKey
 ) -> x509.CertificateBuilder:
     """Add the extensions that all certificates except that of the authority have in common."""

@@ -43,7 +43,7 @@ HUB_TOKEN, NEXT_HUB_TOKEN = "hub-of-cell", "next-hub-of-cell"
 class PlaneTokens:
     """Tokens by plane. The repr omits them.
 
-    The token of a plane gives access to that plane and to those in ``_reached_by``. The roles of a
+    The token of a plane gives access to that plane and to those in ``_accessible_planes``. The roles of a
     plane decide what the user may do there.
     """
 
@@ -60,7 +60,7 @@ class PlaneTokens:
 
     def authenticator(self) -> StaticTokens:
         users = {
-            token: User(admin_user(plane), (), _reached_by(plane))
+            token: User(admin_user(plane), (), _accessible_planes(plane))
             for plane, token in self.planes.items()
         }
         controllers = User(MANAGER_USER, (), frozenset({EVERY_PLANE}))
@@ -72,7 +72,7 @@ class PlaneTokens:
         return StaticTokens(known)
 
 
-def _reached_by(plane: PlaneName) -> frozenset[str]:
+def _accessible_planes(plane: PlaneName) -> frozenset[str]:
     """Return the planes that the administrator of a plane may access.
 
     A platform administrator may access all projects, including later ones. A project administrator

@@ -44,15 +44,15 @@ def observe_prefix_user(context: Context, project: CachedClient | None, cidr: st
     """
     hub = context.planes.hub
     deployments = (
-        project.read(DEPLOYMENT).indexed(ATTACHED.name, cidr) if project is not None else ()
+        project.read(DEPLOYMENT).by_index(ATTACHED.name, cidr) if project is not None else ()
     )
     instances = hub.read(INSTANCE)
     return find_prefix_user(
         cidr,
         deployments,
-        hub.read(WORK).indexed(CARRIED.name, cidr),
+        hub.read(WORK).by_index(CARRIED.name, cidr),
         # Prefixes of other lengths were allocated by earlier releases and are not indexed.
-        instances.indexed(ADDRESSED.name, cidr) if is_indexed(cidr) else instances.all(),
+        instances.by_index(ADDRESSED.name, cidr) if is_indexed(cidr) else instances.all(),
     )
 
 

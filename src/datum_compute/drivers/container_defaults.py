@@ -56,7 +56,7 @@ def _equal_share(total: int, stated: list[int]) -> int:
     return max(1, (total - sum(stated)) // unstated) if total and unstated else 0
 
 
-def checked_ports(ports: Iterable[ContainerPort], readiness: Probe | None) -> list[ContainerPort]:
+def ports_to_check(ports: Iterable[ContainerPort], readiness: Probe | None) -> list[ContainerPort]:
     """Return the ports to check; none if there is a readiness probe, which replaces the check."""
     return [] if readiness is not None else [port for port in ports if port.protocol == "TCP"]
 

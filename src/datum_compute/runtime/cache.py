@@ -310,12 +310,12 @@ class Lister(Generic[T]):
     def owned_by(self, uid: str) -> list[T]:
         return self._decode(self._cache.owned_by(uid))
 
-    def indexed(self, index: str, value: str) -> list[T]:
+    def by_index(self, index: str, value: str) -> list[T]:
         """Return the objects with a value in a declared index."""
         return self._decode(self._entries_in(index, value))
 
-    def refs_indexed(self, index: str, value: str) -> list[Ref]:
-        """Return what ``indexed`` returns as refs, without decoding the objects."""
+    def refs_by_index(self, index: str, value: str) -> list[Ref]:
+        """Return what ``by_index`` returns as refs, without decoding the objects."""
         return [entry.ref for entry in self._entries_in(index, value)]
 
     def counts(self, index: str) -> dict[str, int]:

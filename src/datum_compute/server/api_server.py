@@ -108,7 +108,7 @@ class ApiServer:
         self._definition_writes = asyncio.Lock()
         self._watches = OpenWatches(admission.watches_per_user_max)
         self._flow_control = FlowControl(environment.work_clock, admission.flow_limits)
-        new_request_id = environment.new_request_id or _numbered_requests()
+        new_request_id = environment.new_request_id or _request_id_source()
         self._auditor = Auditor(telemetry.audit, clock, new_request_id)
         groups = self._registries.platform.registry.groups()
         self._authorizer = Authorizer(store, groups, self._watches.recheck_plane)
@@ -391,7 +391,7 @@ def _add_warning(response: Response, text: str) -> Response:
     return replace(response, headers=headers)
 
 
-def _numbered_requests() -> Callable[[], str]:
+def _request_id_source() -> Callable[[], str]:
     """Return a function that numbers requests. The ids are unique in this process only."""
     numbers = count(1)
     return lambda: f"request-{next(numbers)}"

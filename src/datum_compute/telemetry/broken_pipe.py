@@ -21,7 +21,7 @@ def exit_on_broken_pipe(main: Callable[P, int]) -> Callable[P, int]:
     """Decorate the ``main`` of a program: exit with 141 if stdout is closed."""
 
     @wraps(main)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> int:
+    def run(*args: P.args, **kwargs: P.kwargs) -> int:
         try:
             try:
                 return main(*args, **kwargs)
@@ -31,4 +31,4 @@ def exit_on_broken_pipe(main: Callable[P, int]) -> Callable[P, int]:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return BROKEN_PIPE_EXIT_CODE
 
-    return wrapped
+    return run

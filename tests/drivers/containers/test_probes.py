@@ -88,7 +88,7 @@ def test_without_a_tcp_port_there_is_nothing_to_check(ports: tuple[ContainerPort
 def test_a_readiness_probe_replaces_the_port_check() -> None:
     probe = Probe(tcp_socket=TcpSocket(port=1))
     assert a_plan(HTTP, readiness=probe).containers[0].readiness_check is probe
-    assert a_plan(HTTP, readiness=probe).containers[0].checked_ports == []
+    assert a_plan(HTTP, readiness=probe).containers[0].ports_to_check == []
 
 
 def test_a_restarted_machine_with_an_open_port_counts_as_crashed_until_it_is_proven() -> None:

@@ -34,7 +34,7 @@ from datum_compute.planning.federation.referenced_objects import (
     plan_resolution,
     plan_source_copy,
     propagated_annotations,
-    referenced_by,
+    referring_deployments,
     resolve_sources,
 )
 from datum_compute.planning.karmada.bindings import binding_name
@@ -80,7 +80,7 @@ def test_a_referenced_source_has_its_own_copy_and_policy() -> None:
     assert (hub.existing_at_target.data, hub.existing_at_target.type) == (SOURCE.data, SOURCE.type)
     assert hub.existing_at_target.metadata.namespace == "ns-u1"
     assert hub.existing_at_target.metadata.annotations[labels.SOURCE_VERSION] == "7"
-    assert referenced_by(hub.existing_at_target) == ["default/web-dfw", "default/web-lhr"]
+    assert referring_deployments(hub.existing_at_target) == ["default/web-dfw", "default/web-lhr"]
     assert hub.policy is not None
     (served,) = hub.policy.spec.placement.cluster_affinity.label_selector.match_expressions  # type: ignore[union-attr]
     assert served.values == ["DFW", "LHR"]

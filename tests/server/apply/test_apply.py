@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 from datum_compute.api.errors import Conflict
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.server.apply.apply import Application
+from datum_compute.server.apply.apply import ApplyConfiguration
 from datum_compute.server.apply.compare import applied_fields, compare_objects
 from datum_compute.server.apply.field_set import difference, intersection
 from datum_compute.server.apply.managed_fields import (
@@ -31,12 +31,14 @@ SCENARIOS = json.loads((Path(__file__).parent.parent / "golden" / "apply.json").
 EARLY, LATE = "2024-01-01T00:00:00Z", "2024-01-02T00:00:00Z"
 
 
-def application(config: JsonObject, name: str = "one", *, force: bool = False) -> Application:
-    return Application(config, FieldManager(name, APPLY, "v1"), force, SHAPE)
+def application(
+    config: JsonObject, name: str = "one", *, force: bool = False
+) -> ApplyConfiguration:
+    return ApplyConfiguration(config, FieldManager(name, APPLY, "v1"), force, SHAPE)
 
 
 def create_with_manager(config: JsonObject, name: str = "one") -> JsonObject:
-    return application(config, name).with_managers(config, EARLY)
+    return application(config, name).set_sole_manager(config, EARLY)
 
 
 def update_with_manager(live: JsonObject, new: JsonObject, name: str) -> JsonObject:

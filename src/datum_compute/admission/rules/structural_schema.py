@@ -350,7 +350,7 @@ def _default_problems(schema: JsonObject, path: str, budget: SchemaBudget) -> It
         report = ValidationReport(budget=budget.defaults)
         try:
             if node["default"] is None and not node.get("nullable"):
-                report.invalid("", None, "must not be null unless nullable is true")
+                report.fail_invalid("", None, "must not be null unless nullable is true")
             else:
                 compiler.check(node)(node["default"], "", report)
         except (Invalid, RequestEntityTooLarge):

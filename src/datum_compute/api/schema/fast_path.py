@@ -146,7 +146,7 @@ def _cached_fit(schema: JsonObject, compiler: Compiler) -> Fit:
     if schema.get("type") != "object" or not schema.get("properties"):
         return fit
 
-    def cached(value: Any, report: ValidationReport) -> Any:
+    def fit_or_reuse(value: Any, report: ValidationReport) -> Any:
         key = key_of(value)
         known = results.get(key)
         if known is not None:
@@ -157,7 +157,7 @@ def _cached_fit(schema: JsonObject, compiler: Compiler) -> Fit:
             results.put(key, kept)
         return fitted
 
-    return cached
+    return fit_or_reuse
 
 
 def _fit(schema: JsonObject, compiler: Compiler) -> Fit:

@@ -214,12 +214,12 @@ def _text_rule(schema: JsonObject) -> Check | None:
         if not isinstance(value, str):
             return
         if len(value) < shortest:
-            report.invalid(path, value, f"should be at least {shortest} chars long")
+            report.fail_invalid(path, value, f"should be at least {shortest} chars long")
         if longest is not None and len(value) > longest:
             why = f"may not be longer than {longest} chars"
-            report.invalid(path, value, why, "FieldValueTooLong")
+            report.fail_invalid(path, value, why, "FieldValueTooLong")
         elif fits is not None and not fits(value, report.budget, path):
-            report.invalid(path, value, requirement)
+            report.fail_invalid(path, value, requirement)
 
     return check
 
@@ -238,7 +238,7 @@ def _format_rule(schema: JsonObject) -> Check | None:
         report.budget.spend(steps + len(value) // _CHARACTERS_PER_STEP, path)
         if not fits(value):
             word = "base64" if name == "byte" else name
-            report.invalid(path, HIDDEN if secret else value, f"must be valid {word}")
+            report.fail_invalid(path, HIDDEN if secret else value, f"must be valid {word}")
 
     return check
 
@@ -258,7 +258,7 @@ def _range_rule(schema: JsonObject) -> Check | None:
     def check(value: Any, path: str, report: ValidationReport) -> None:
         if isinstance(value, int | float) and not low <= value <= high:
             why = f"must be of type {kind} with format {called}, from {low} to {high}"
-            report.invalid(path, value, why)
+            report.fail_invalid(path, value, why)
 
     return check
 
@@ -273,11 +273,11 @@ def _number_rule(schema: JsonObject) -> Check | None:
         if not isinstance(value, int | float):
             return
         if low is not None and (value < low or (above and value == low)):
-            report.invalid(
+            report.fail_invalid(
                 path, value, f"should be greater than {'' if above else 'or equal to '}{low}"
             )
         if high is not None and (value > high or (below and value == high)):
-            report.invalid(
+            report.fail_invalid(
                 path, value, f"should be less than {'' if below else 'or equal to '}{high}"
             )
 
@@ -291,7 +291,7 @@ def _multiple_rule(schema: JsonObject) -> Check | None:
 
     def check(value: Any, path: str, report: ValidationReport) -> None:
         if isinstance(value, int | float) and (value / step) % 1:
-            report.invalid(path, value, f"should be a multiple of {step}")
+            report.fail_invalid(path, value, f"should be a multiple of {step}")
 
     return check
 
@@ -316,6 +316,6 @@ def check_count(
     found: int, least: int, most: int | None, what: str, path: str, report: ValidationReport
 ) -> None:
     if found < least:
-        report.invalid(path, found, f"should have at least {least} {what}")
+        report.fail_invalid(path, found, f"should have at least {least} {what}")
     if most is not None and found > most:
-        report.invalid(path, found, f"should have at most {most} {what}")
+        report.fail_invalid(path, found, f"should have at most {most} {what}")

@@ -108,10 +108,12 @@ class ValidationReport(msgspec.Struct):
         for cause in causes:
             self.fail(cause)
 
-    def invalid(self, path: str, value: Any, why: str, reason: str = "FieldValueInvalid") -> None:
+    def fail_invalid(
+        self, path: str, value: Any, why: str, reason: str = "FieldValueInvalid"
+    ) -> None:
         self.fail(Cause(path, reason, f"Invalid value: {format_value(value)}: {why}"))
 
-    def required(self, path: str) -> None:
+    def fail_required(self, path: str) -> None:
         self.fail(Cause.required(path))
 
 

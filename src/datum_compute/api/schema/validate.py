@@ -139,7 +139,7 @@ def _build_type_check(schema: JsonObject, compiler: Compiler) -> Check:
     def check(value: Any, path: str, report: ValidationReport) -> Any:
         if not isinstance(value, expected) or (isinstance(value, bool) and bool not in expected):
             seen, why = HIDDEN if secret else value, f"must be of type {kind}"
-            report.invalid(path, seen, why, "FieldValueTypeInvalid")
+            report.fail_invalid(path, seen, why, "FieldValueTypeInvalid")
             return value
         return inner(value, path, report)
 
@@ -152,7 +152,7 @@ def _no_check(_schema: JsonObject, _compiler: Compiler) -> Check:
 
 def _int_or_string(value: Any, path: str, report: ValidationReport) -> Any:
     if not isinstance(value, int | str) or isinstance(value, bool):
-        report.invalid(path, value, "must be an integer or a string")
+        report.fail_invalid(path, value, "must be an integer or a string")
     return value
 
 
@@ -222,7 +222,7 @@ def _object_check(schema: JsonObject, compiler: Compiler) -> Check:
                 result[name] = checks[name](default, join_path(path, name), report)
         for name in required:
             if name not in result:
-                report.required(join_path(path, name))
+                report.fail_required(join_path(path, name))
         return result
 
     return check
@@ -342,10 +342,10 @@ def _some_of(schemas: list[JsonObject], compiler: Compiler, *, only_one: bool) -
             elif fewest is None or len(errors) < len(fewest):
                 fewest = errors
         if matching == 0:
-            report.invalid(path, value, f'must validate at least one schema ("{keyword}")')
+            report.fail_invalid(path, value, f'must validate at least one schema ("{keyword}")')
             report.fail_each(fewest or ())
         elif only_one and matching > 1:
-            report.invalid(path, value, 'must validate one and only one schema ("oneOf")')
+            report.fail_invalid(path, value, 'must validate one and only one schema ("oneOf")')
 
     return check
 
@@ -353,7 +353,7 @@ def _some_of(schemas: list[JsonObject], compiler: Compiler, *, only_one: bool) -
 def _none_of(schema: JsonObject, compiler: Compiler) -> Check:
     def check(value: Any, path: str, report: ValidationReport) -> None:
         if not _errors(compiler.check(schema), value, path, report):
-            report.invalid(path, value, 'must not validate the schema ("not")')
+            report.fail_invalid(path, value, 'must not validate the schema ("not")')
 
     return check
 

@@ -145,7 +145,7 @@ def _manifest(document: Document) -> JsonObject:
             raise UsageError(
                 f"{document.at(key)}: {key} {found}.", f"It must be {expected!r}.", field=key
             )
-    return {"metadata": _metadata(document), "spec": _checked_spec(document)}
+    return {"metadata": _metadata(document), "spec": _validate_spec(document)}
 
 
 def with_defaults(spec: JsonObject) -> JsonObject:
@@ -155,7 +155,7 @@ def with_defaults(spec: JsonObject) -> JsonObject:
     return defaulted
 
 
-def _checked_spec(document: Document) -> JsonObject:
+def _validate_spec(document: Document) -> JsonObject:
     """Return the spec with defaults filled in. Raise UsageError with all problems of the schema."""
     report = ValidationReport()
     without_status = {k: v for k, v in document.value.items() if k != "status"}

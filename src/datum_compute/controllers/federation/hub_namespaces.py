@@ -118,7 +118,7 @@ async def _plan_without_source(
 def _has_cached_contents(hub: CachedClient, name: str) -> bool:
     if any(hub.read(kind).in_namespace(name) for kind in _CONTENT_KINDS):
         return True
-    return bool(hub.read(WORK).refs_indexed(WORKS_BY_CONTENT_NAMESPACE.name, name))
+    return bool(hub.read(WORK).refs_by_index(WORKS_BY_CONTENT_NAMESPACE.name, name))
 
 
 async def _has_source(project: CachedClient, uid: str, *, removed: bool) -> bool:

@@ -197,7 +197,7 @@ def map_cluster(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key
     copies, cell = client.cached(INSTANCE), change.latest.metadata.name
     for instance in (
         *copies.with_label(labels.CELL, cell),
-        *copies.indexed(BY_ANNOTATED_CELL, cell),
+        *copies.by_index(BY_ANNOTATED_CELL, cell),
     ):
         yield from map_hub_instance(client, ObjectChange(None, instance))
 

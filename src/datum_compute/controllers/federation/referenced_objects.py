@@ -42,7 +42,7 @@ from datum_compute.planning.federation.referenced_objects import (
     plan_resolution,
     plan_source_copy,
     recorded_resolution,
-    referenced_by,
+    referring_deployments,
     resolve_sources,
 )
 from datum_compute.planning.rollout.referenced_data import SourceObject, has_copy_label
@@ -73,7 +73,7 @@ def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcom
             (key.plane, key.ref),
             namespace,
             client.read(kind).get(key.ref),
-            client.read(DEPLOYMENT).indexed(DEPLOYMENTS_BY_SOURCE.name, value),
+            client.read(DEPLOYMENT).by_index(DEPLOYMENTS_BY_SOURCE.name, value),
             _observe_hub(hub, kind, key, namespace.metadata.uid if namespace is not None else ""),
         )
         return await apply_plan(context.planes, plan)
@@ -101,7 +101,7 @@ def _find_copies(hub: CachedClient, kind: KindInfo[Any], key: Key) -> list[Sourc
     cluster = encode_cluster_label(member_name(key.plane))
     return [
         copy
-        for copy in hub.read(kind).indexed(SOURCE_COPIES, f"{cluster}/{key.ref}")
+        for copy in hub.read(kind).by_index(SOURCE_COPIES, f"{cluster}/{key.ref}")
         if has_copy_label(copy)
     ]
 
@@ -244,7 +244,7 @@ def _remaining_copies(
         f"{kind.kind}/{copy.metadata.name}"
         for kind in KINDS.values()
         for copy in context.planes.hub.read(kind).in_namespace(target)
-        if has_copy_label(copy) and name in referenced_by(copy)
+        if has_copy_label(copy) and name in referring_deployments(copy)
     ]
 
 
@@ -252,8 +252,8 @@ def map_source_copy(_client: CachedClient, change: ObjectChange[Any]) -> Iterabl
     """Map a copy to the deployments that it no longer lists."""
     if change.old is None or not has_copy_label(change.old):
         return
-    kept = referenced_by(change.new) if change.new is not None else []
-    for released in referenced_by(change.old):
+    kept = referring_deployments(change.new) if change.new is not None else []
+    for released in referring_deployments(change.old):
         namespace, _, name = released.partition("/")
         key = upstream_key(change.old.metadata.labels, name)
         if key is not None and released not in kept and key.ref.namespace == namespace:

@@ -58,7 +58,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 def _configuration(platform: CachedClient, service: str) -> ServiceConfiguration | None:
     found = [
         configuration
-        for configuration in platform.read(SERVICE_CONFIGURATION).indexed(BY_SERVICE, service)
+        for configuration in platform.read(SERVICE_CONFIGURATION).by_index(BY_SERVICE, service)
         if configuration.spec.phase != DRAFT
     ]
     return min(found, key=lambda configuration: configuration.metadata.name, default=None)
@@ -70,13 +70,13 @@ def map_consumer(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[K
 
 def map_service(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     return _entitlement_keys(
-        client.cached(CONSUMER).indexed(BY_SERVICE, change.latest.metadata.name)
+        client.cached(CONSUMER).by_index(BY_SERVICE, change.latest.metadata.name)
     )
 
 
 def map_configuration(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     name = change.latest.spec.service_ref.name
-    return _entitlement_keys(client.cached(CONSUMER).indexed(BY_SERVICE, name))
+    return _entitlement_keys(client.cached(CONSUMER).by_index(BY_SERVICE, name))
 
 
 def map_location(client: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key]:

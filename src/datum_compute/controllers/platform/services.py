@@ -46,7 +46,7 @@ async def reconcile_configuration(context: Context, key: Key) -> Outcome:
 
 def map_service(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     name = change.latest.metadata.name
-    for configuration in client.cached(SERVICE_CONFIGURATION).indexed(BY_SERVICE, name):
+    for configuration in client.cached(SERVICE_CONFIGURATION).by_index(BY_SERVICE, name):
         yield Key(client.plane, ref_of(configuration))
 
 
@@ -90,7 +90,7 @@ async def reconcile_consumer(context: Context, key: Key) -> Outcome:
 
 
 def map_consumed_service(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    for consumer in client.cached(CONSUMER).indexed(BY_SERVICE, change.latest.metadata.name):
+    for consumer in client.cached(CONSUMER).by_index(BY_SERVICE, change.latest.metadata.name):
         yield Key(client.plane, ref_of(consumer))
 
 

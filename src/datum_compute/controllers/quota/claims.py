@@ -275,7 +275,7 @@ async def reconcile_namespace(context: Context, key: Key) -> Outcome:
     plan = _plan_claims(
         context, labels.INSTANCE_NAMESPACE, name, f"namespace {name} is gone from the hub"
     )
-    if not plan.actions or hub.read(WORK).refs_indexed(WORKS_BY_NAMESPACE.name, name):
+    if not plan.actions or hub.read(WORK).refs_by_index(WORKS_BY_NAMESPACE.name, name):
         return Done()
     if await hub.get_uncached(NAMESPACE, key.ref) is not None:
         return Done()

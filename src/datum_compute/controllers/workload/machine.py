@@ -218,7 +218,7 @@ async def find_lost_machines(context: Context, client: CachedClient) -> AsyncIte
     while True:
         await asyncio.sleep(LOST_MACHINE_CHECK_S)
         servers = client.cached(SERVER)
-        for number, ref in enumerate(servers.refs_indexed(MAY_SERVE_SERVERS.name, ""), start=1):
+        for number, ref in enumerate(servers.refs_by_index(MAY_SERVE_SERVERS.name, ""), start=1):
             try:
                 state = await driver.observe(f"{ref}/{servers.uid(ref)}")
             except DriverError:  # not known to be lost

@@ -107,7 +107,7 @@ async def find_available_without_server(
     while True:
         await asyncio.sleep(LOST_SERVER_CHECK_S)
         servers = client.cached(SERVER)
-        for ref in client.cached(INSTANCE).refs_indexed(AVAILABLE_INSTANCES.name, ""):
+        for ref in client.cached(INSTANCE).refs_by_index(AVAILABLE_INSTANCES.name, ""):
             if not servers.has(ref):
                 yield Key(client.plane, ref)
 

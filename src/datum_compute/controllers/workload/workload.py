@@ -116,7 +116,7 @@ def type_name(workload: Workload) -> str:
 def map_instance_type(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map an instance type to the workloads that use it. Their status reports its lifecycle."""
     name = change.latest.metadata.name
-    for workload in client.cached(WORKLOAD).indexed(BY_INSTANCE_TYPE, name):
+    for workload in client.cached(WORKLOAD).by_index(BY_INSTANCE_TYPE, name):
         yield Key(client.plane, ref_of(workload))
 
 

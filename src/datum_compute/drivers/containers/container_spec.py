@@ -20,7 +20,7 @@ from datum_compute.api.compute.instance import GRACE_S, Container, ContainerPort
 from datum_compute.api.compute.server import ServerSpec, machine_fingerprint
 from datum_compute.api.meta.codec import ApiStruct, DecodeError, JsonObject, decode_as, encode
 from datum_compute.api.meta.names import container_input_problems
-from datum_compute.drivers.container_defaults import PORT_CHECK, ContainerLimits, checked_ports
+from datum_compute.drivers.container_defaults import PORT_CHECK, ContainerLimits, ports_to_check
 from datum_compute.drivers.containers.images import ImageInfo
 from datum_compute.drivers.driver import MachineData, PermanentError
 
@@ -77,11 +77,11 @@ class ContainerPlan(ApiStruct, frozen=True, kw_only=True):
     @property
     def readiness_check(self) -> Probe | None:
         """The probe or port check; None if there is nothing to check."""
-        return self.readiness or (PORT_CHECK if self.checked_ports else None)
+        return self.readiness or (PORT_CHECK if self.ports_to_check else None)
 
     @property
-    def checked_ports(self) -> list[ContainerPort]:
-        return checked_ports(self.ports, self.readiness)
+    def ports_to_check(self) -> list[ContainerPort]:
+        return ports_to_check(self.ports, self.readiness)
 
 
 class MachinePlan(ApiStruct, frozen=True, kw_only=True):

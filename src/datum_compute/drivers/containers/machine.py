@@ -188,7 +188,7 @@ class SleepState:
         was_skipped, self.was_inspection_skipped = self.was_inspection_skipped, False
         return was_skipped
 
-    def shown_asleep_until(self, now_s: float) -> float | None:
+    def asleep_status_end(self, now_s: float) -> float | None:
         """Return the end of the time in which the machine is reported as Sleeping, if it is now."""
         return self.shown_asleep_until_s if now_s < self.shown_asleep_until_s else None
 

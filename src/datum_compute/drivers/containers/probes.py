@@ -283,7 +283,7 @@ async def _check_ports(target: ProbeTarget) -> str:
     after a closed one.
     """
     by_number: dict[int, ContainerPort] = {}
-    for port in target.container.checked_ports:
+    for port in target.container.ports_to_check:
         by_number.setdefault(port.port, port)
     ports = list(by_number.values())
     for first in range(0, len(ports), CONCURRENT_PORT_CHECKS_MAX):

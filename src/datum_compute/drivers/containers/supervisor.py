@@ -292,7 +292,7 @@ class Supervisor:
             self._probes.begin(machine, self._ports.spawn)
             now_s = self._unix_s()
             until_s = unproven_until_s(machine.plan, machine.snapshot(now_s))
-            until_s = until_s or machine.sleep.shown_asleep_until(now_s)
+            until_s = until_s or machine.sleep.asleep_status_end(now_s)
         return None if until_s is None else max(0.0, until_s - self._unix_s())
 
     async def _end_supervision(self, machine: Machine) -> None:

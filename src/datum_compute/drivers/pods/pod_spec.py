@@ -20,8 +20,8 @@ from datum_compute.api.meta.codec import JsonObject, to_json
 from datum_compute.drivers.container_defaults import (
     PORT_CHECK,
     ContainerLimits,
-    checked_ports,
     container_limits,
+    ports_to_check,
 )
 
 # Labels of all pods of the driver.
@@ -119,14 +119,14 @@ def _container(container: Container, limits: ContainerLimits) -> JsonObject:
 
 
 def _readiness_probe(container: Container) -> Probe | None:
-    ports = checked_ports(container.ports, container.readiness_probe)
+    ports = ports_to_check(container.ports, container.readiness_probe)
     if not ports:
         return container.readiness_probe
     return msgspec.structs.replace(PORT_CHECK, tcp_socket=TcpSocket(port=ports[0].port))
 
 
 def _port_check_annotation(spec: ServerSpec) -> dict[str, str]:
-    names = [c.name for c in spec.containers if checked_ports(c.ports, c.readiness_probe)]
+    names = [c.name for c in spec.containers if ports_to_check(c.ports, c.readiness_probe)]
     return {PORT_CHECKED: ",".join(names)} if names else {}
 
 

@@ -116,7 +116,7 @@ def active_references(deployments: Sequence[WorkloadDeployment]) -> list[Workloa
     return [d for d in deployments if mark in d.metadata.finalizers and not d.is_terminating]
 
 
-def referenced_by(copy: SourceObject) -> list[str]:
+def referring_deployments(copy: SourceObject) -> list[str]:
     """Return the deployments that a copy lists, as namespace/name in the project."""
     try:
         found = decode(copy.metadata.annotations.get(labels.REFERENCED_BY, "").encode())

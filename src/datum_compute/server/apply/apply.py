@@ -142,7 +142,7 @@ ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
 KUBECTL = "kubectl"
 
 
-def allowed_by_last_apply(live: JsonObject, manager: FieldManager, shape: FieldMap) -> FieldSet:
+def fields_of_last_apply(live: JsonObject, manager: FieldManager, shape: FieldMap) -> FieldSet:
     """Return the fields that kubectl may change although another manager owns them."""
     before = _last_applied(live) if manager.name == KUBECTL else None
     if before is None or before.get("apiVersion") != manager.api_version:
@@ -187,7 +187,7 @@ def _last_applied(live: JsonObject) -> JsonObject | None:
 _NEVER_REMOVED: FieldSet = {"f:metadata": MEMBER}
 
 
-class Application(msgspec.Struct, frozen=True):
+class ApplyConfiguration(msgspec.Struct, frozen=True):
     """A configuration, its manager, and the shape of the endpoint to which it is applied."""
 
     config: JsonObject
@@ -196,7 +196,7 @@ class Application(msgspec.Struct, frozen=True):
     shape: FieldMap
 
     @property
-    def claimed(self) -> FieldSet:
+    def sent_fields(self) -> FieldSet:
         return applied_fields(self.config, self.shape)
 
     def apply_to(self, live: JsonObject, time: str) -> JsonObject:
@@ -205,7 +205,7 @@ class Application(msgspec.Struct, frozen=True):
         Raise Conflict if another manager owns a field that would change.
         """
         entries = self._entries_or_default(live, time)
-        claimed = self.claimed
+        claimed = self.sent_fields
         result = self._remove_released(
             merge_values(live, self.config, self.shape), entries, claimed
         )
@@ -216,11 +216,11 @@ class Application(msgspec.Struct, frozen=True):
             result, entries_after_apply(entries, self.manager, claimed, found, time)
         )
 
-    def with_managers(self, new: JsonObject, time: str) -> JsonObject:
+    def set_sole_manager(self, new: JsonObject, time: str) -> JsonObject:
         """Return a new object with this manager as its only owner."""
         unchanged = Comparison(EMPTY, EMPTY)
         return with_entries(
-            new, entries_after_apply([], self.manager, self.claimed, unchanged, time)
+            new, entries_after_apply([], self.manager, self.sent_fields, unchanged, time)
         )
 
     def _entries_or_default(self, live: JsonObject, time: str) -> Entries:
@@ -249,7 +249,7 @@ class Application(msgspec.Struct, frozen=True):
     def _check_conflicts(self, live: JsonObject, entries: Entries, found: Comparison) -> None:
         if self.force:
             return
-        allowed = allowed_by_last_apply(live, self.manager, self.shape)
+        allowed = fields_of_last_apply(live, self.manager, self.shape)
         conflicts = find_conflicts(entries, self.manager, difference(found.changed, allowed))
         if conflicts:
             raise conflict_error(conflicts)
@@ -262,9 +262,9 @@ _ATTEMPTS = 8
 
 
 async def apply(context: ServerContext, request: ApiRequest) -> Response:
-    application = _parse_application(request)
+    configuration = _parse_apply(request)
     change = UpdateRequest(
-        build=lambda live: application.apply_to(live, timestamp(context.clock())),
+        build=lambda live: configuration.apply_to(live, timestamp(context.clock())),
         validation=parse_field_validation(request.query, request.http.body),
         needs_version=False,
         set_managers=lambda old, sent, new: with_entries(new, entries_in(sent["metadata"])),
@@ -276,7 +276,7 @@ async def apply(context: ServerContext, request: ApiRequest) -> Response:
             if request.route.subresource or error.kind != request.kind.plural:
                 raise
         try:
-            return await _create_applied(context, request, application, change)
+            return await _create_applied(context, request, configuration, change)
         except AlreadyExists:
             continue
     raise conflict(request.kind, request.route.name)
@@ -285,25 +285,25 @@ async def apply(context: ServerContext, request: ApiRequest) -> Response:
 async def _create_applied(
     context: ServerContext,
     request: ApiRequest,
-    application: Application,
+    configuration: ApplyConfiguration,
     change: UpdateRequest,
 ) -> Response:
     check_may_create(context, request)
-    incoming = read_metadata(application.config)
+    incoming = read_metadata(configuration.config)
     if incoming.uid or incoming.version:
         why = "the configuration names a uid or a resourceVersion, but there is no such object"
         raise conflict(request.kind, request.route.name, why)
     creation = CreateRequest(
-        obj=application.config,
+        obj=configuration.config,
         metadata=incoming,
         validation=change.validation,
         dry_run=parse_dry_run(request.query),
-        set_managers=lambda new: application.with_managers(new, timestamp(context.clock())),
+        set_managers=lambda new: configuration.set_sole_manager(new, timestamp(context.clock())),
     )
     return await create_object(context, request, creation)
 
 
-def _parse_application(request: ApiRequest) -> Application:
+def _parse_apply(request: ApiRequest) -> ApplyConfiguration:
     name = parse_field_manager(request.query)
     if not name:
         why = "Required value: is required for apply patch"
@@ -311,7 +311,7 @@ def _parse_application(request: ApiRequest) -> Application:
     manager = FieldManager(name, APPLY, request.kind.api_version, request.route.subresource)
     force = parse_flag(request.query, "force")
     shape = request.resource.shape().of(request.route.subresource)
-    return Application(_parse_config(request), manager, force, shape)
+    return ApplyConfiguration(_parse_config(request), manager, force, shape)
 
 
 def _parse_config(request: ApiRequest) -> JsonObject:

@@ -331,7 +331,7 @@ def updater(request: ApiRequest, subresource: str | None = None) -> FieldManager
     return FieldManager(name, UPDATE, request.kind.api_version, endpoint)
 
 
-def owned_at_creation(
+def set_owners_at_creation(
     request: ApiRequest, sent: JsonObject, status: Any, new: JsonObject
 ) -> JsonObject:
     """Return the new object with its owners.
@@ -349,7 +349,7 @@ def owned_at_creation(
     return with_entries(new, entries)
 
 
-def owned_after_update(
+def set_owners_after_update(
     request: ApiRequest, old: JsonObject, sent: JsonObject, new: JsonObject, now: float
 ) -> JsonObject:
     """Return the new object with its owners. Its managedFields must be those of the old object."""
@@ -359,14 +359,14 @@ def owned_after_update(
     shape = request.resource.shape().of(request.route.subresource)
     found = compare_objects(old, new, shape)
     if found.changed or found.removed:
-        taken = _changed_by_request(found.changed, sent, new, shape)
+        taken = _fields_changed_by_request(found.changed, sent, new, shape)
         entries = entries_after_update(entries, updater(request), found, taken, timestamp(now))
     if entries is entries_in(new["metadata"]):
         return new
     return with_entries(new, entries)
 
 
-def _changed_by_request(
+def _fields_changed_by_request(
     changed: FieldSet, sent: JsonObject, new: JsonObject, shape: FieldMap
 ) -> FieldSet:
     """Return the changed fields that the request contained.

@@ -74,7 +74,7 @@ def slices(data: memoryview, size_bytes: int) -> Iterator[memoryview]:
     return (data[at : at + size_bytes] for at in range(0, len(data), size_bytes))
 
 
-def joined_list(head: JsonObject, items: list[bytes], field: str = "items") -> bytes:
+def join_list(head: JsonObject, items: list[bytes], field: str = "items") -> bytes:
     """Return the whole list as one bytes object."""
     return _start(head, field) + b",".join(items) + _END
 

@@ -18,7 +18,7 @@ from datum_compute.api.meta.codec import JsonObject, decode, encode
 from datum_compute.api.meta.json_path import value_at
 from datum_compute.api.meta.objects import KindInfo, TableColumn
 from datum_compute.api.meta.timestamps import parse_timestamp
-from datum_compute.server.encoding.list_body import ListBody, joined_list, list_body
+from datum_compute.server.encoding.list_body import ListBody, join_list, list_body
 from datum_compute.server.encoding.request_options import MediaType, choose_media_type, parse_choice
 
 # --- Objects reduced to their metadata, for clients that only track names, labels and owners
@@ -203,7 +203,7 @@ class TableRepresentation:
         return (first, int(self.clock()))  # ages are shown in seconds
 
     def _table(self, metadata: JsonObject, rows: list[bytes], *, first: bool) -> bytes:
-        return joined_list(self._head(metadata, first=first), rows, _ROWS)
+        return join_list(self._head(metadata, first=first), rows, _ROWS)
 
     def _head(self, metadata: JsonObject, *, first: bool) -> JsonObject:
         """Later events of a watch do not repeat the definitions."""

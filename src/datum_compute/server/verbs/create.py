@@ -19,7 +19,7 @@ from datum_compute.admission.rules.controller_owned import with_author
 from datum_compute.api.errors import AlreadyExists, BadRequest, Cause
 from datum_compute.api.http import Response
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.server.apply.managed_fields import owned_at_creation
+from datum_compute.server.apply.managed_fields import set_owners_at_creation
 from datum_compute.server.context import ServerContext
 from datum_compute.server.encoding.body import decode_body
 from datum_compute.server.encoding.representation import select_representation
@@ -106,7 +106,7 @@ def build_create(
         metadata=read_metadata(obj),
         validation=validation,
         dry_run=parse_dry_run(request.query),
-        set_managers=partial(owned_at_creation, request, obj, status),
+        set_managers=partial(set_owners_at_creation, request, obj, status),
         status=status,
     )
 

@@ -24,7 +24,7 @@ from datum_compute.api.http import Response
 from datum_compute.api.meta.codec import JsonObject, decode
 from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.access.authorization import Authorizer
-from datum_compute.server.apply.managed_fields import owned_after_update
+from datum_compute.server.apply.managed_fields import set_owners_after_update
 from datum_compute.server.context import ServerContext
 from datum_compute.server.discovery.resources import ServedResource
 from datum_compute.server.encoding.body import decode_body, json_equal
@@ -138,7 +138,7 @@ def update_managers(
     context: ServerContext, request: ApiRequest
 ) -> Callable[[JsonObject, JsonObject, JsonObject], JsonObject]:
     """Return ``set_managers`` of a write that is not an apply."""
-    return lambda old, sent, new: owned_after_update(request, old, sent, new, context.clock())
+    return lambda old, sent, new: set_owners_after_update(request, old, sent, new, context.clock())
 
 
 def _create_by_put(
