@@ -114,4 +114,4 @@ class MemoryPods:
 
     def _answer(self) -> None:
         if self.away:
-            raise TransientError("the cluster does not answer")
+            raise TransientError("the cluster does not respond")

@@ -164,7 +164,7 @@ class SimulatedNetwork:
             return _refusal(Unauthorized("the token has expired"))
         if request_faults.cached_s and (is_watch(request) or not _is_list(request)):
             self.sometimes("only the cache answers")
-            return _refusal(ServiceUnavailable("the store does not answer"))
+            return _refusal(ServiceUnavailable("the store does not respond"))
         if _is_hit(request_faults.lost_before):
             self.sometimes("lost before apply")
             raise await _no_answer()

@@ -180,7 +180,7 @@ class ProviderDriver:
         if self.provider.away:
             now_s = self.provider.now()
             since_s = self.unanswered_since_s.setdefault(machine_id, now_s)
-            return missing_observation(now_s - since_s, "the engine does not answer")
+            return missing_observation(now_s - since_s, "the engine does not respond")
         self.unanswered_since_s.pop(machine_id, None)
         if machine_id in self.provider.hidden:
             return None
@@ -218,4 +218,4 @@ class ProviderDriver:
 
     def _answer(self) -> None:
         if self.provider.away:
-            raise TransientError("the engine does not answer")
+            raise TransientError("the engine does not respond")

@@ -87,7 +87,7 @@ def single_host(
     def reach(_source: str, plane: PlaneName, _wrap: WrapTransport) -> Transport:
         async def answer(request: Request) -> Response:
             if plane in silent:
-                raise Unreachable(f"{plane} does not answer")
+                raise Unreachable(f"{plane} does not respond")
             return await host.answer(request)
 
         return HostTransport(answer)

@@ -42,7 +42,7 @@ class TimedEngine(Engine):
             raise TransientError("no such file or directory")
         if after_s > timeout_s:
             await asyncio.sleep(timeout_s)
-            raise EngineTimeout(f"no answer within {timeout_s:g} s")
+            raise EngineTimeout(f"no response within {timeout_s:g} s")
         await asyncio.sleep(after_s)
         return EngineVersion(self.socket, "1")
 
@@ -71,7 +71,7 @@ def test_the_first_engine_that_answers_is_used() -> None:
 def test_the_error_without_an_engine_lists_every_socket_and_its_timeout() -> None:
     with pytest.raises(StateError) as refused:
         find_first_engine("missing", "hung")
-    assert "missing: no such file or directory; hung: no answer within 30 s" in str(refused.value)
+    assert "missing: no such file or directory; hung: no response within 30 s" in str(refused.value)
 
 
 def test_a_volume_directory_contains_exactly_the_written_files(tmp_path: Path) -> None:

@@ -44,9 +44,7 @@ async def test_the_error_without_an_engine_names_the_socket_and_the_flags(tmp_pa
     with pytest.raises(StateError) as refused:
         await select_driver(tmp_path, "--driver", "containers")
     message = str(refused.value)
-    assert (
-        "missing.sock: the container engine does not answer: no such file or directory" in message
-    )
+    assert "missing.sock: cannot reach the container engine: no such file or directory" in message
     assert "--driver simulated" in message
     assert "--engine" in message
 
@@ -57,7 +55,7 @@ async def test_the_containers_driver_is_kept_while_the_engine_does_not_answer(
     save_driver(tmp_path, "containers", str(tmp_path / "missing.sock"))
     found = await select_driver(tmp_path)
     assert found.choice.driver == "containers"
-    assert "does not answer" in found.choice.summary
+    assert "is unreachable" in found.choice.summary
     assert len(found.endpoints.planes()) == 2
     assert found.publishing_controllers != ()
     await found.close()
@@ -79,7 +77,7 @@ async def test_the_engine_flag_selects_the_containers_driver(tmp_path: Path, las
         save_driver(tmp_path, last, "")
     with pytest.raises(StateError) as refused:
         await select_driver(tmp_path, "--engine", str(tmp_path / "mine.sock"))
-    assert "mine.sock: the container engine does not answer" in str(refused.value)
+    assert "mine.sock: cannot reach the container engine" in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"driver": "x"}', '{"driver": 1}'])

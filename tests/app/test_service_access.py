@@ -157,7 +157,7 @@ def test_a_service_that_is_not_published_cannot_be_requested() -> None:
         )
         await running.client(PLATFORM).create(SERVICE, draft)
         for name, message in (
-            ("storage", "does not offer it"),
+            ("storage", "does not offer this service"),
             ("compote", "did you mean compute"),
         ):
             with pytest.raises(Invalid, match=message):

@@ -156,7 +156,7 @@ def test_referenced_objects_must_exist_with_their_keys(
 
     world.do(create)
     assert cli.run(*run) == 3
-    assert "it has no key 'mode'" in cli.err
+    assert "key 'mode' is missing" in cli.err
     patch = {"data": {"mode": "fast"}}
     world.do(lambda c: c.patch(CONFIG_MAP, Ref(NAMESPACE, "settings"), patch))
     assert cli.run(*run) == 0

@@ -14,7 +14,7 @@ from datum_compute.cli.commands.doctor import ReportedDriver, describe_drivers
 from tests.cli.runner import CliRunner
 from tests.cli.world import World
 
-SILENCE = "the container engine at /run/engine.sock does not answer: connection refused"
+SILENCE = "cannot reach the container engine at /run/engine.sock: connection refused"
 
 pytestmark = pytest.mark.usefixtures("local_platform")
 
@@ -86,9 +86,11 @@ def test_a_plan_reports_that_simulated_instances_pull_no_image(
 
 def test_a_quoted_message_gets_no_second_period() -> None:
     away = ReportedDriver(
-        "unknown", "", "", False, "it does not answer. Check the address.", ("dfw",)
+        "unknown", "", "", False, "cell dfw is unreachable. Check the address.", ("dfw",)
     )
-    assert describe_drivers([away]) == ["Runtime: unknown: it does not answer. Check the address"]
+    assert describe_drivers([away]) == [
+        "Runtime: unknown: cell dfw is unreachable. Check the address"
+    ]
 
 
 def test_cells_are_named_only_where_they_differ() -> None:

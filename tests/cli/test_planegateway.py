@@ -64,7 +64,7 @@ class Elsewhere:
         assert request.headers["authorization"] == "Bearer of-eve"
         self.world.asked.append(("gateway", request.path))
         if self.world.away:
-            raise Unreachable("https://gateway.example:9444 does not answer.")
+            raise Unreachable("cannot reach https://gateway.example:9444.")
         return Response(200, encode({"text": "hello"}))
 
 
@@ -117,5 +117,5 @@ async def test_tokens_are_sent_only_over_tls(url: str) -> None:
 
 async def test_an_unreachable_gateway_is_not_reported_as_an_unreachable_plane() -> None:
     world = World(notice={"url": URL}, away=True)
-    with pytest.raises(ServiceUnavailable, match=r"does not answer.*kube-public/compute-gateway"):
+    with pytest.raises(ServiceUnavailable, match=r"cannot reach.*kube-public/compute-gateway"):
         await world.ask()

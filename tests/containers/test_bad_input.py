@@ -67,7 +67,7 @@ def test_a_missing_key_of_a_secret_is_named_and_no_container_is_created(
     file.write_text(workload)
     refused = real.run("deploy", "-f", str(file), "--yes")
     assert refused.returncode == 3
-    assert "it has no key 'absent'" in refused.stderr
+    assert "key 'absent' is missing" in refused.stderr
     real.run("deploy", "-f", str(file), "--yes", "--no-wait", "--skip-checks")
 
     def is_named() -> bool:

@@ -109,7 +109,7 @@ _UNSUPPORTED: Mapping[str, Mapping[str, str]] = {
         rf"{_TEMPLATE}networkInterfaces\[\d+\]\.networkPolicy": (
             "network policies are not enforced yet; leave it out"
         ),
-        rf"{_TEMPLATE}controller": "it belongs to the platform and is not part of a template",
+        rf"{_TEMPLATE}controller": "the platform sets this field; remove it from the template",
         rf"{_SCALE}(maxReplicas|metrics)": "autoscaling is not supported yet; set minReplicas",
     }
 }

@@ -246,7 +246,7 @@ class Timeout(ApiError):
 
 
 class Unreachable(Exception):
-    """The plane did not answer; whether a write happened is unknown."""
+    """The plane did not respond; whether a write happened is unknown."""
 
 
 ERRORS: tuple[type[ApiError], ...] = (

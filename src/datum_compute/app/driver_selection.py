@@ -105,7 +105,7 @@ async def build_machines(settings: DriverSettings, host: MachineHost) -> DriverS
         if last_driver != CONTAINERS:
             raise
         _log.warning("%s; running instances continue, new ones do not start", error)
-        summary = "instances are containers, and their engine does not answer"
+        summary = "instances are containers, and their engine is unreachable"
         return _container_machines(DriverChoice(CONTAINERS, reason, summary, sockets[0]), host)
     summary = f"instances are containers of {found.facts.name} {found.facts.version}"
     reason = ENGINE_RESPONDS if driver == AUTO else reason

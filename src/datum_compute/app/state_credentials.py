@@ -43,8 +43,8 @@ HUB_TOKEN, NEXT_HUB_TOKEN = "hub-of-cell", "next-hub-of-cell"
 class PlaneTokens:
     """Tokens by plane. The repr omits them.
 
-    The token of a plane gives access to that plane and to those in ``_accessible_planes``. The roles of a
-    plane decide what the user may do there.
+    The token of a plane gives access to that plane and to those in ``_accessible_planes``. The
+    roles of a plane decide what the user may do there.
     """
 
     manager: str

@@ -76,7 +76,7 @@ from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Edge, Key, reads, watches
 from datum_compute.runtime.informer import ObjectChange
 
-# A project that does not answer within this time counts as unreachable.
+# A project that does not respond within this time counts as unreachable.
 CONFIRM_TIMEOUT_S = 3.0
 _TOO_MANY_REQUESTS = 429
 

@@ -6,7 +6,7 @@
   of an error; only its ``sources`` (which versions it came from) may be shown.
 
 DriverError
-|- TransientError   the engine did not answer or is busy: try again
+|- TransientError   the engine did not respond or is busy: try again
 `- PermanentError   the machine can never start as specified
 """
 
@@ -33,7 +33,7 @@ class DriverError(Exception):
 
 
 class TransientError(DriverError):
-    """The engine did not answer or is busy: try again."""
+    """The engine did not respond or is busy: try again."""
 
 
 class PermanentError(DriverError):
@@ -134,9 +134,9 @@ class Driver(Protocol):
 
         Returns NOT_OBSERVED for a machine that an earlier process started, until its containers
         have been inspected and its readiness has been checked, and for any machine while the engine
-        does not answer. The recorded state stays valid meanwhile. After OBSERVATION_DEADLINE_S
-        without an observation the phase is Unknown. An engine that does not answer therefore raises
-        no error and never results in Pending or Failed.
+        does not respond. The recorded state stays valid meanwhile. After OBSERVATION_DEADLINE_S
+        without an observation the phase is Unknown. An unreachable engine therefore raises no error
+        and never results in Pending or Failed.
         """
         ...
 

@@ -21,7 +21,7 @@ _NETWORK_ERRORS = (
 
 
 def is_registry_unreachable(message: str) -> bool:
-    """Return True if an image was not pulled because its registry did not answer.
+    """Return True if an image was not pulled because its registry did not respond.
 
     In this case the image may exist.
     """

@@ -36,7 +36,7 @@ class ExecSession(Protocol):
 class DriverReport(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
     """Which driver a cell uses, and the state of its engine.
 
-    ``words`` are name and version of the engine, or why it does not answer. ``why`` is how the
+    ``words`` are name and version of the engine, or why it does not respond. ``why`` is how the
     driver was chosen. ``without_init`` counts the containers that should have an init process and
     run without one, because the engine has none.
     """

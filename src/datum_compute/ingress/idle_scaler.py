@@ -218,7 +218,7 @@ class IdleScaler:
                 times.running_s = self._elapsed_s()
                 await self._wait_until_ready(machine)
         except (TimeoutError, DriverError, WakeFailed) as error:
-            reason = str(error) or f"it was not ready within {machine.policy.hold_s:g} s"
+            reason = str(error) or f"the instance was not ready within {machine.policy.hold_s:g} s"
             was_asleep = machine.state is ActivityState.ASLEEP
             if was_asleep or times.engine_s:
                 self._history.record_failure(times, reason)

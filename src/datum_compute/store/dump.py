@@ -76,26 +76,26 @@ def decode_dump(dump: bytes) -> dict[str, LoadedPlane]:
     try:
         lines = dump.split(b"\n")
         if len(lines) < 3 or lines[-1]:
-            raise DumpError("it is truncated")
+            raise DumpError("the dump is truncated")
         head = _decode_head(lines[0])
         _check_tail(dump, lines)
         return _build_planes(
             head, (msgspec.json.decode(line, type=_ObjectLine) for line in lines[1:-2])
         )
     except msgspec.DecodeError as error:
-        raise DumpError(f"it is damaged: {error}") from error
+        raise DumpError(f"the dump is damaged: {error}") from error
 
 
 def _decode_head(line: bytes) -> _Head:
     try:
         head = msgspec.json.decode(line, type=_Head)
     except msgspec.DecodeError as error:
-        raise DumpError("it is not a dump of this platform") from error
+        raise DumpError("the file is not a dump of this platform") from error
     if head.kind != KIND:
-        raise DumpError("it is not a dump of this platform")
+        raise DumpError("the file is not a dump of this platform")
     if not 1 <= head.format <= FORMAT:
         raise DumpError(
-            f"it was written by a newer release (format {head.format}, this release supports "
+            f"the dump was written by a newer release (format {head.format}, this release supports "
             f"{FORMAT}); upgrade datum-compute"
         )
     return head
@@ -105,20 +105,20 @@ def _check_tail(dump: bytes, lines: list[bytes]) -> None:
     try:
         tail = msgspec.json.decode(lines[-2], type=_Tail)
     except msgspec.DecodeError as error:
-        raise DumpError("it is truncated") from error
+        raise DumpError("the dump is truncated") from error
     body = memoryview(dump)[: len(dump) - len(lines[-2]) - 1]
     if tail.objects != len(lines) - 3 or tail.sha256 != hashlib.sha256(body).hexdigest():
-        raise DumpError("it is damaged: the checksum does not match")
+        raise DumpError("the dump is damaged: the checksum does not match")
 
 
 def _build_planes(head: _Head, lines: Iterable[_ObjectLine]) -> dict[str, LoadedPlane]:
     planes = {p.name: LoadedPlane(p.version, {}, deleted=p.deleted) for p in head.planes}
     for line in lines:
         if line.plane not in planes:
-            raise DumpError(f"it is damaged: {line.plane!r} is not in its list of planes")
+            raise DumpError(f"the dump is damaged: {line.plane!r} is not in the list of planes")
         key = ObjectKey(line.resource, line.namespace, line.name)
         planes[line.plane].objects[key] = (line.version, bytes(line.body))
     for plane_line in head.planes:
         if len(planes[plane_line.name].objects) != plane_line.objects:
-            raise DumpError(f"it is damaged: objects of {plane_line.name!r} are missing")
+            raise DumpError(f"the dump is damaged: objects of {plane_line.name!r} are missing")
     return planes

@@ -464,7 +464,7 @@ class Store:
         self._stopped = True
         waiting, self._waiting = self._waiting, []
         for pending in waiting:
-            _resolve(pending.done, _write_refused("it has stopped"))
+            _resolve(pending.done, _write_refused("the store has stopped"))
 
     def _release(self, entry: Entry) -> None:
         """End the pending write of an entry, so that its object can be written again."""

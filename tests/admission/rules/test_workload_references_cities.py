@@ -32,13 +32,13 @@ def test_a_city_of_the_project_is_accepted_in_any_case_and_with_spaces() -> None
 
 
 def test_an_unavailable_city_causes_a_warning() -> None:
-    condition = {"type": "Available", "status": "False", "message": "Cell lhr does not answer"}
+    condition = {"type": "Available", "status": "False", "message": "Cell lhr does not respond"}
     closed = {**a_location("LHR"), "status": {"conditions": [condition]}}
     answers = Answers(listed={LOCATIONS: [closed, a_location("DFW")]})
     write = Write(WORKLOAD, "default", in_cities(("LHR", "DFW")), None)
     (warned,) = check_cities_known(write, answers)
     assert isinstance(warned, AdmissionWarning)
-    assert "LHR cannot be used now: Cell lhr does not answer" in warned.text
+    assert "LHR cannot be used now: Cell lhr does not respond" in warned.text
     open_again = Answers(listed={LOCATIONS: [closed, a_location("LHR"), a_location("DFW")]})
     assert list(check_cities_known(write, open_again)) == []
 

@@ -197,13 +197,13 @@ def test_an_unreachable_server_is_not_reported_as_a_slow_city(cli: CliRunner, wo
 
     async def refuse(request: Request, _client: Client) -> None:
         if lost:
-            raise Unreachable("https://127.0.0.1:1 does not answer: connection refused")
+            raise Unreachable("cannot reach https://127.0.0.1:1: connection refused")
         if request.method == "POST" and "dryRun" not in request.query:
             lost.append(request)
 
     world.before = refuse
     assert cli.run("deploy", "web", "--image=web:9", "--city=DFW", "-y", "--timeout=1s") == 1
-    assert "The server does not respond, retrying: https://127.0.0.1:1 does not answer" in cli.err
+    assert "The server does not respond, retrying: cannot reach https://127.0.0.1:1" in cli.err
     assert "error: the local platform at https://127.0.0.1:1 does not respond\n" in cli.err
     assert "Start it: datumctl compute local up" in cli.err
 

@@ -118,7 +118,7 @@ async def test_a_command_that_cannot_run_is_an_error() -> None:
     [
         (POLICY, "access revoked", ForbiddenError, "was stopped: access revoked."),
         (1011, "the cell left", LostError, "was lost: the cell left."),
-        (1000, "", LostError, "was lost: it was interrupted."),
+        (1000, "", LostError, "was lost."),
     ],
 )
 async def test_a_connection_without_a_result_is_an_error_with_the_reason(

@@ -211,7 +211,7 @@ def test_the_age_of_an_unreachable_cell_is_the_age_of_the_condition() -> None:
 
 
 def test_an_instance_without_an_observed_status_is_unknown() -> None:
-    ready = condition("Ready", "Unknown", Reason.NOT_OBSERVED, "the engine does not answer")
+    ready = condition("Ready", "Unknown", Reason.NOT_OBSERVED, "the engine does not respond")
     health = instance_health(instance("web-dfw-0", "DFW", ready))
     assert health.word == "Unknown"
     assert short_text(health) == "Unknown (not observed)"

@@ -179,6 +179,6 @@ async def test_no_secret_is_sent_to_an_issuer_with_an_untrusted_certificate(
 ) -> None:
     issuer = Issuer()
     async with serving(issuer.handle, server_tls(new_authority())) as address:
-        with pytest.raises(Unreachable, match="does not answer"):
+        with pytest.raises(Unreachable, match="cannot reach the issuer"):
             await open_refresh(write_kubeconfig(tmp_path, address, authority)).obtain()
     assert issuer.forms == []

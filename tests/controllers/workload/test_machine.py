@@ -39,7 +39,7 @@ from tests.runtime.planes_in_process import InProcessPlanes
 CELL = cell_plane("dfw")
 REF = Ref("default", "web-0")
 RUNNING = MachineState("Running", started_at="2026-01-01T00:00:00Z", addresses=("10.0.0.9",))
-UNKNOWN = unknown_state("the engine does not answer")
+UNKNOWN = unknown_state("the engine does not respond")
 T = TypeVar("T")
 
 

@@ -87,12 +87,12 @@ class MemoryEngine(Engine):
         """Wait until the engine answers a request."""
         await asyncio.sleep(0)
         if self.is_away:
-            raise TransientError("the container engine at memory does not answer")
+            raise TransientError("cannot reach the container engine at memory")
         try:
             async with asyncio.timeout(timeout_s):
                 await self._is_serving.wait()
         except TimeoutError:
-            raise EngineTimeout("no answer in time") from None
+            raise EngineTimeout("no response in time") from None
         self.notify_response()
 
     async def ping(self, timeout_s: float = PING_TIMEOUT_S) -> None:
@@ -155,7 +155,7 @@ class MemoryEngine(Engine):
         await self._answer(timeout_s)
         if self.hangs_commands and path.endswith("/start"):
             await asyncio.sleep(timeout_s)
-            raise EngineTimeout("no answer in time")
+            raise EngineTimeout("no response in time")
         return b""
 
     async def read_into(
@@ -182,7 +182,7 @@ class MemoryEngine(Engine):
         idle_timeout_s: float | None = None,
     ) -> AsyncGenerator[AsyncGenerator[bytes, None], None]:
         if self.is_away:
-            raise TransientError("the container engine at memory does not answer")
+            raise TransientError("cannot reach the container engine at memory")
         yield self._events()
 
     async def _events(self) -> AsyncGenerator[bytes, None]:

@@ -178,7 +178,7 @@ class CrowdedEngine(Engine):
             async with asyncio.timeout(timeout_s):
                 await asyncio.sleep(self.delay_s)
         except TimeoutError:
-            raise EngineTimeout("no answer in time") from None
+            raise EngineTimeout("no response in time") from None
         yield args[1]
 
     async def _read_body(self, answer: Any) -> bytes:
@@ -214,7 +214,7 @@ class HalfHungEngine(MemoryEngine):
 
     async def ping(self, timeout_s: float = PING_TIMEOUT_S) -> None:
         await asyncio.sleep(timeout_s)
-        raise EngineTimeout("no answer in time")
+        raise EngineTimeout("no response in time")
 
 
 @KINDS

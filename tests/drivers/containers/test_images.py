@@ -73,7 +73,7 @@ async def test_an_unreachable_registry_is_not_blamed_on_the_image(message: str) 
     error = await failed_pull(message)
     assert is_registry_unreachable(message)
     assert error.reason == Reason.REGISTRY_UNREACHABLE
-    assert str(error) == f"image reg.example/web:9: reg.example does not answer: {message}"
+    assert str(error) == f"image reg.example/web:9: cannot reach reg.example: {message}"
     advice = advice_on(error.reason)
     assert advice.actor is Actor.PLATFORM
     assert "--image" not in advice.command

@@ -135,7 +135,7 @@ def test_the_message_of_an_unknown_machine_contains_the_error() -> None:
         await asyncio.sleep(OBSERVATION_DEADLINE_S)
         state = await driver.observe(ID)
         assert isinstance(state, MachineState)
-        assert state.message == "cannot read the pod: the cluster does not answer"
+        assert state.message == "cannot read the pod: the cluster does not respond"
 
     run(story)
 

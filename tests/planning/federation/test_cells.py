@@ -254,7 +254,7 @@ def written(plan: Plan) -> dict[str, Any]:
     ("before", "probe", "unreachable_s", "status", "since_s"),
     [
         pytest.param(None, REACHABLE_RESULT, 0.0, "True", 0.0, id="a new cell answers"),
-        pytest.param(None, NO_ROUTE, 0.5, "False", 0.5, id="a new cell does not answer"),
+        pytest.param(None, NO_ROUTE, 0.5, "False", 0.5, id="a new cell does not respond"),
         pytest.param(
             REACHABLE_RESULT, NO_ROUTE, 30.0, "False", 30.0, id="the grace period is over"
         ),

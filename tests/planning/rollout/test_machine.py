@@ -63,7 +63,7 @@ class Report:
     is_suspended: bool = False
 
 
-UNKNOWN = Report("Unknown", "NotObserved", "the engine does not answer")
+UNKNOWN = Report("Unknown", "NotObserved", "the engine does not respond")
 
 
 def a_server(
@@ -221,7 +221,7 @@ def test_unknown_changes_only_the_phase_and_its_reason(phase: Phase) -> None:
         observed_generation=2,
     )
     assert observed_status(a_server(recorded), UNKNOWN) == structs.replace(
-        recorded, phase="Unknown", reason="NotObserved", message="the engine does not answer"
+        recorded, phase="Unknown", reason="NotObserved", message="the engine does not respond"
     )
 
 

@@ -56,8 +56,8 @@ def check_service_offered(write: Write, answers: Answers) -> Iterable[Cause]:
         if service["spec"].get("phase") == PUBLISHED
     )
     if name not in offered:
-        hint = suggest_names(name, offered) if offered else "it offers no service"
-        why = f"the platform does not offer it; {hint}"
+        hint = suggest_names(name, offered) if offered else "no services are offered"
+        why = f"the platform does not offer this service; {hint}"
         yield Cause.unsupported("spec.serviceRef.name", name, why=why)
 
 

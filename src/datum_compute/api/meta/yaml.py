@@ -89,17 +89,17 @@ class YamlDocument:
 def parse_yaml(text: str, limits: YamlLimits) -> list[YamlDocument]:
     """Return the documents of the text. Raises YamlError, and YamlTooLarge above a limit."""
     if len(text) > limits.chars_max:
-        raise YamlTooLarge(f"it is longer than {limits.chars_max} characters")
+        raise YamlTooLarge(f"the text has more than {limits.chars_max} characters")
     builder = _Builder(limits)
     try:
         for event in yaml.parse(text, Loader=_LOADER):
             builder.add(event)
     except yaml.MarkedYAMLError as error:
-        why = error.problem or error.context or "it cannot be parsed"
+        why = error.problem or error.context or "syntax error"
         raise YamlSyntaxError(shorten(why), *_position(error.problem_mark)) from error
     except yaml.YAMLError as error:
         first = str(error).partition("\n")[0]
-        raise YamlSyntaxError(shorten(first) or "it cannot be parsed") from error
+        raise YamlSyntaxError(shorten(first) or "syntax error") from error
     return builder.documents
 
 
@@ -186,8 +186,8 @@ class _Builder:
     def _start_document(self, event: Any) -> None:
         if len(self.documents) >= self._limits.documents_max:
             if self._limits.documents_max == 1:
-                raise YamlError("it must be one YAML document, not several")
-            raise YamlTooLarge(f"it has more than {self._limits.documents_max} documents")
+                raise YamlError("must be one YAML document, not several")
+            raise YamlTooLarge(f"the text has more than {self._limits.documents_max} documents")
         self._value, self._mark = None, Mark(*_position(event.start_mark))
         self._anchors = {}
 
@@ -247,7 +247,7 @@ class _Builder:
         if event.anchor:
             self._check_aliases_allowed()
         if len(self._open) >= self._limits.depth_max:
-            raise YamlError(f"it is nested more than {self._limits.depth_max} levels deep")
+            raise YamlError(f"values are nested more than {self._limits.depth_max} levels deep")
         before = _Cost(self._cost.values, self._cost.chars)
         self._count(2, 0)
         mark = self._put(container, event.start_mark)
@@ -294,10 +294,10 @@ class _Builder:
         cost.values += values
         cost.chars += chars
         if cost.values > limits.values_max:
-            raise YamlTooLarge(f"it has more than {limits.values_max} values")
+            raise YamlTooLarge(f"the text has more than {limits.values_max} values")
         if cost.chars > limits.chars_max:
             raise YamlTooLarge(
-                f"it has more than {limits.chars_max} characters with aliases expanded"
+                f"the text has more than {limits.chars_max} characters with aliases expanded"
             )
 
     def _check_not_key(self) -> None:

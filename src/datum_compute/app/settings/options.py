@@ -157,7 +157,7 @@ _CELL_PROBING = (
     ),
     Setting(
         "cell-grace-seconds",
-        "A cell that does not answer for this long is reported as unreachable.",
+        "A cell that does not respond for this long is reported as unreachable.",
         default=str(_PROBING.grace_s),
         type=SECONDS,
     ),

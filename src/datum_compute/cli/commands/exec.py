@@ -182,8 +182,8 @@ class RemoteProcess:
         closed = self.socket.closed
         if closed is not None and closed.code == POLICY:
             raise ForbiddenError(f"The command in {self.name!r} was stopped: {closed.reason}.")
-        why = closed.reason if closed is not None and closed.reason else "it was interrupted"
-        raise LostError(f"The connection to the command in {self.name!r} was lost: {why}.")
+        why = f": {closed.reason}" if closed is not None and closed.reason else ""
+        raise LostError(f"The connection to the command in {self.name!r} was lost{why}.")
 
 
 def _write(stream: TextIO, data: bytes) -> None:

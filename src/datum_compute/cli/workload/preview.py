@@ -365,7 +365,7 @@ async def _check_source(
     present = {*(body.get("data") or {}), *(body.get("binaryData") or {})}
     absent = sorted(keys - present)
     if absent:
-        return f"without {absent[0]}", f"it has no key {absent[0]!r}"
+        return f"without {absent[0]}", f"key {absent[0]!r} is missing"
     return "found", ""
 
 

@@ -277,7 +277,7 @@ def _blocker_text(progress: Progress | None) -> str:
     place, cause = progress.blocker
     if not cause.reason:
         what = next((_counts_text(p) for p in progress.places if p.place == place), "")
-        what = what or "it has not reported yet"
+        what = what or "no status reported"
     else:
         what = f"{cause.reason}: {one_line(cause.message)}" if cause.message else cause.reason
     where = f"{place.city}: " if place else ""

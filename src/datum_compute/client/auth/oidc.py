@@ -62,8 +62,8 @@ class OidcRefresh:
         except NETWORK_ERRORS as error:
             # Drop the cause: it may contain the request, and with it the secrets.
             raise Unreachable(
-                f"the issuer {self._sign_in.issuer} does not answer "
-                f"({describe_failure(error).reason}), so the id token cannot be renewed. "
+                f"cannot reach the issuer {self._sign_in.issuer} to renew the id token: "
+                f"{describe_failure(error).reason}. "
                 "Check the network, or sign in again."
             ) from None
         return self._accept(answer)

@@ -309,7 +309,7 @@ class ConnectFailure:
     hint: str
 
 
-_CHECK_SERVER = "Check that it is running and that the address is right."
+_CHECK_SERVER = "Check that the server is running and that the address is right."
 _CHECK_PROXY = "Check the proxy-url."
 _LOST = ConnectFailure(
     "the connection was lost", "Try again; a change may or may not have been made."
@@ -323,15 +323,17 @@ def describe_failure(error: BaseException) -> ConnectFailure:
             return ConnectFailure(str(error), _CHECK_PROXY)
         case ssl.SSLCertVerificationError(verify_message=message):
             return ConnectFailure(
-                f"its certificate is not trusted ({message})",
+                f"the certificate is not trusted ({message})",
                 "Check the certificate authority in the kubeconfig.",
             )
         case ssl.SSLError():
             return ConnectFailure("the TLS handshake failed", "Check that the address uses https.")
         case socket.gaierror():
-            return ConnectFailure("its name cannot be resolved", "Check the spelling of the host.")
+            return ConnectFailure(
+                "the host name cannot be resolved", "Check the spelling of the host."
+            )
         case TimeoutError():
-            return ConnectFailure("no answer in time", _CHECK_SERVER)
+            return ConnectFailure("no response in time", _CHECK_SERVER)
         case ConnectionRefusedError():
             return ConnectFailure("connection refused", _CHECK_SERVER)
         case Http1Error() | ConnectionError():
@@ -339,7 +341,7 @@ def describe_failure(error: BaseException) -> ConnectFailure:
         case OSError():
             return ConnectFailure((error.strerror or "no connection").lower(), _CHECK_SERVER)
         case _:
-            return ConnectFailure("it does not speak HTTP/1.1", _CHECK_SERVER)
+            return ConnectFailure("the response is not HTTP/1.1", _CHECK_SERVER)
 
 
 # --- transport
@@ -416,7 +418,7 @@ class Http1Transport:
     def _unreachable(self, error: BaseException) -> Unreachable:
         failure = describe_failure(error)
         server = self._pool.origin
-        return Unreachable(f"{server} does not answer: {failure.reason}. {failure.hint}")
+        return Unreachable(f"cannot reach {server}: {failure.reason}. {failure.hint}")
 
 
 def _response(

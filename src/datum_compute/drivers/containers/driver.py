@@ -27,7 +27,7 @@ from datum_compute.drivers.containers.container_spec import (
     read_plan,
 )
 from datum_compute.drivers.containers.crash_reports import CrashReportArchive
-from datum_compute.drivers.containers.engine_watch import NO_ANSWER, RETRY_S, EngineWatch
+from datum_compute.drivers.containers.engine_watch import ENGINE_UNREACHABLE, RETRY_S, EngineWatch
 from datum_compute.drivers.containers.exec import KillProcess
 from datum_compute.drivers.containers.machine import EMPTY_RECORD, Machine, MachineRecord
 from datum_compute.drivers.containers.operations import ContainerOperations
@@ -129,7 +129,7 @@ class ContainersDriver:
         except TransientError:
             lost_since_s = self._engine_watch.lost_since_s
             assert lost_since_s is not None, "the first list has not succeeded"
-            return self._supervisor.missing_observation(lost_since_s, NO_ANSWER)
+            return self._supervisor.missing_observation(lost_since_s, ENGINE_UNREACHABLE)
         return self._supervisor.observation(machine) if machine is not None else None
 
     async def machines(self, name: str = "") -> list[str]:
@@ -143,7 +143,7 @@ class ContainersDriver:
         machine = (await self._listed_machines()).get(machine_id)
         if not self._engine_watch.has_events:
             # A machine that cannot be woken now must not fall asleep.
-            raise TransientError(NO_ANSWER)
+            raise TransientError(ENGINE_UNREACHABLE)
         if machine is not None and can_sleep(machine, self._unix_s()):
             machine.sleep.requested_mode = mode
             machine.changed.set()

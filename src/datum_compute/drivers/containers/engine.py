@@ -2,7 +2,7 @@
 
 Requests are bounded in time, in size of the response and in number. A failed request raises
 
-- TransientError   there is no engine, or it did not answer in time
+- TransientError   there is no engine, or it did not respond in time
 - EngineError      the engine answered with an error status
 
 The connection of an exec session leaves HTTP and carries raw streams.
@@ -72,7 +72,7 @@ class EngineError(DriverError):
 
 
 class EngineTimeout(TransientError):
-    """The engine accepted the request and did not answer in time."""
+    """The engine accepted the request and did not respond in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +111,9 @@ class Engine:
         return EngineVersion(name.removesuffix(" Engine"), str(found.get("Version", "")))
 
     async def ping(self, timeout_s: float = PING_TIMEOUT_S) -> None:
-        """Raise TransientError if the engine does not answer.
+        """Raise TransientError if the engine does not respond.
 
-        A ping takes no request slot: requests that the engine does not answer may hold all of them.
+        A ping takes no request slot: requests without a response may hold all of them.
         """
         with suppress(EngineError):
             async with self._request("GET", "/_ping", None, None, timeout_s=timeout_s):
@@ -299,7 +299,9 @@ def _translate_error(error: BaseException, timeout_s: float | None) -> Transient
         case TimeoutError():
             kind = EngineTimeout
             reason = (
-                "no answer in time" if timeout_s is None else f"no answer within {timeout_s:g} s"
+                "no response in time"
+                if timeout_s is None
+                else f"no response within {timeout_s:g} s"
             )
         case ConnectionRefusedError():
             reason = "connection refused"
@@ -309,7 +311,7 @@ def _translate_error(error: BaseException, timeout_s: float | None) -> Transient
             reason = (error.strerror or "no connection").lower()
         case _:
             reason = "the connection was lost"
-    return kind(f"the container engine does not answer: {reason}")
+    return kind(f"cannot reach the container engine: {reason}")
 
 
 async def parse_json_lines(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[JsonObject, None]:

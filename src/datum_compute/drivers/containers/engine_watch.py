@@ -3,7 +3,7 @@
 - Every response of the engine counts as an answer, including errors and parts of a stream.
 - An engine that has not answered for PING_AFTER_S is pinged: lists of containers are rare, and the
   stream of events may be idle for hours.
-- The engine is lost while it does not answer. A loss begins at the time of the last answer, and
+- The engine is lost while it does not respond. A loss begins at the time of the last answer, and
   ends when the driver has listed the containers again.
 """
 
@@ -27,10 +27,10 @@ from datum_compute.drivers.containers.engine import (
 )
 from datum_compute.drivers.driver import OBSERVATION_DEADLINE_S, DriverError, TransientError
 
-# Delay between attempts while the engine does not answer.
+# Delay between attempts while the engine does not respond.
 RETRY_S = 1.0
 PING_AFTER_S = 5.0
-NO_ANSWER = "the container engine does not answer"
+ENGINE_UNREACHABLE = "cannot reach the container engine"
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 class EngineWatch:
     """``on_event`` receives the id of a changed machine, or an empty one if any may have changed.
 
-    ``on_loss`` is called each time a request finds that the engine does not answer.
+    ``on_loss`` is called each time a request finds that the engine does not respond.
     ``resync_requested`` is set when the driver should list the containers soon.
     """
 
@@ -65,7 +65,7 @@ class EngineWatch:
         engine.response_listeners.append(self._record_answer)
 
     def record_loss(self, since_s: float) -> None:
-        """Record that the engine does not answer."""
+        """Record that the engine does not respond."""
         if self.lost_since_s is None:
             self.lost_since_s = since_s
             self.resync_requested.set()
@@ -122,12 +122,12 @@ class EngineWatch:
         called_s = self._elapsed_s()
         async with self._ping_lock:
             if self.lost_since_s is not None:
-                raise TransientError(NO_ANSWER)
+                raise TransientError(ENGINE_UNREACHABLE)
             if self.last_answer_s <= called_s:
                 await self._ping()
 
     async def _ping(self) -> None:
-        """Raise TransientError and record the loss if the engine does not answer."""
+        """Raise TransientError and record the loss if the engine does not respond."""
         began_s = self._elapsed_s()
         # End at the observation deadline, so that Unknown is announced in time.
         left_s = self.last_answer_s + OBSERVATION_DEADLINE_S - began_s

@@ -31,7 +31,7 @@ class ImageUnavailable(DriverError):
 
 
 class RegistryUnreachable(ImageUnavailable):
-    """The registry does not answer. The image may exist."""
+    """The registry does not respond. The image may exist."""
 
     reason = Reason.REGISTRY_UNREACHABLE
 
@@ -79,10 +79,10 @@ class ImageStore:
             found = None if problem else await self.find(image)
             if found is not None:
                 return found
-            problems.append(problem or "it was pulled, and the engine does not have it")
+            problems.append(problem or "the engine does not have the image after the pull")
         if all(is_registry_unreachable(problem) for problem in problems):
             registry = registry_host(image)
-            raise RegistryUnreachable(f"image {image}: {registry} does not answer: {problems[0]}")
+            raise RegistryUnreachable(f"image {image}: cannot reach {registry}: {problems[0]}")
         raise ImageUnavailable(f"image {image}: {problems[0]}")
 
     async def _pull(self, image: str, credentials: JsonObject | None) -> str:

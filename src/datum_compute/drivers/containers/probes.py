@@ -4,7 +4,7 @@
   container without a readiness probe.
 - Before its first success a probe runs more often than its period, so that a quick start is
   detected early. Failures then count as if there had been one in each period.
-- If the engine does not answer, the result of a command proves nothing about its container. Such a
+- If the engine does not respond, the result of a command proves nothing about its container. Such a
   result does not count.
 """
 
@@ -67,7 +67,7 @@ class ProbeRunner:
 
     ``on_ready_verdict`` and ``on_live_verdict`` receive the first verdict of a probe and every
     change of it. ``on_early_failure`` receives the machine when a readiness check fails before its
-    first verdict. ``confirm_engine`` raises TransientError if the engine does not answer.
+    first verdict. ``confirm_engine`` raises TransientError if the engine does not respond.
     """
 
     def __init__(

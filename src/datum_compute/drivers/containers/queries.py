@@ -88,7 +88,7 @@ class MachineQueries:
         return await check_registry(image, pull_configs)
 
     async def driver(self) -> DriverReport:
-        """Report the driver. An engine that does not answer is reported, not raised."""
+        """Report the driver. An engine that does not respond is reported, not raised."""
         engine = self._operations.engine
         try:
             version = await engine.read_version(VERSION_TIMEOUT_S)

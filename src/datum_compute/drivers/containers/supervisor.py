@@ -5,7 +5,7 @@
 - A failure affects one machine only. A setup problem is retried with a backoff, any other error
   after RETRY_S.
 - An adopted machine is observed when its containers have been inspected and its readiness checks
-  have reached a first verdict. Until then, and while the engine does not answer, the observation is
+  have reached a first verdict. Until then, and while the engine is unreachable, the observation is
   NOT_OBSERVED, and after OBSERVATION_DEADLINE_S the phase is Unknown.
 """
 
@@ -27,7 +27,7 @@ from datum_compute.drivers.containers.crash_reports import (
     build_removal_report,
 )
 from datum_compute.drivers.containers.engine import EngineError
-from datum_compute.drivers.containers.engine_watch import NO_ANSWER, RETRY_S, EngineWatch
+from datum_compute.drivers.containers.engine_watch import ENGINE_UNREACHABLE, RETRY_S, EngineWatch
 from datum_compute.drivers.containers.images import ImageInfo, ImageUnavailable
 from datum_compute.drivers.containers.machine import (
     BACKOFF_MAX_S,
@@ -416,7 +416,7 @@ class Supervisor:
         """
         if machine.is_wanted and machine.spec is None:
             if self._engine_watch.lost_since_s is not None:
-                return self.missing_observation(self._engine_watch.lost_since_s, NO_ANSWER)
+                return self.missing_observation(self._engine_watch.lost_since_s, ENGINE_UNREACHABLE)
             if machine.unobserved_since_s is not None:
                 message = NO_VERDICT if machine.inspected else NO_INSPECTION
                 return self.missing_observation(machine.unobserved_since_s, message)

@@ -3,7 +3,7 @@
 - ``run`` must run: it lists and watches the pods of the driver and keeps a cache of them.
 - A pod that is not in the cache is read from the cluster: a machine is absent only if the cluster
   confirms that. While the watch is disconnected, every pod is read.
-- If the cluster does not answer a read, the observation is NOT_OBSERVED, and after
+- If the cluster does not respond a read, the observation is NOT_OBSERVED, and after
   OBSERVATION_DEADLINE_S the phase is Unknown.
 - `PodApi` reports failures as TransientError, and what the cluster will never accept as
   PermanentError. ``app/pod_client.py`` implements it on a client.
@@ -34,7 +34,7 @@ from datum_compute.drivers.driver import (
 from datum_compute.drivers.pods.pod_spec import SPEC_FINGERPRINT, pod_body, pod_name
 from datum_compute.drivers.pods.status import has_ended, machine_id_of, pod_state
 
-# Delay between attempts while the cluster does not answer.
+# Delay between attempts while the cluster does not respond.
 RETRY_S = 1.0
 # A pod that the cluster ended is replaced only when it is this old. This limits the rate if the
 # cluster ends every new pod immediately.

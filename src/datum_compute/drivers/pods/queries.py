@@ -115,7 +115,7 @@ class PodQueries:
         return await self._api.execute(pod, complete)
 
     async def driver(self) -> DriverReport:
-        """Report the driver. Raises a DriverError if the cluster does not answer."""
+        """Report the driver. Raises a DriverError if the cluster does not respond."""
         await self._api.list_pods("default", {})
         return DriverReport(driver="pods")
 

@@ -3,7 +3,7 @@
 - The messages of the kubelet are part of the message of the state.
 - A container that exited before and has no readiness probe of the user counts as crashed until it
   has been up for PROVEN_AFTER_S.
-- A pod whose node does not answer is never reported as gone, because it may still run there.
+- A pod whose node does not respond is never reported as gone, because it may still run there.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def pod_state(pod: Pod, now_s: float) -> MachineState:
 def _terminating_state(pod: Pod) -> MachineState:
     if pod.status.reason == "NodeLost":
         node = pod.spec.node_name or "its node"
-        message = f"{node} does not answer; the pod may still run there"
+        message = f"{node} does not respond; the pod may still run there"
         return MachineState("Failed", Reason.NOT_READY, message)
     return MachineState("Stopped", Reason.STOPPING, "the pod is being stopped")
 

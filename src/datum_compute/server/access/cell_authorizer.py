@@ -177,7 +177,7 @@ _RequestRule = Callable[[CellAuthorizer, _Cell, PlaneName, Attributes], str]
 def _deny_other_cluster(
     _cells: CellAuthorizer, cell: _Cell, _plane: PlaneName, attributes: Attributes
 ) -> str:
-    return "" if attributes.name == cell.name else "it is the Cluster of another cell"
+    return "" if attributes.name == cell.name else "the Cluster belongs to another cell"
 
 
 def _deny_other_lease(
@@ -187,7 +187,7 @@ def _deny_other_lease(
     is_own = attributes.name == cell.name or attributes.verb == "create"
     if attributes.namespace == CREDENTIALS_NAMESPACE and is_own:
         return ""
-    return f"its Lease is {CREDENTIALS_NAMESPACE}/{cell.name}"
+    return f"a cell may only use its own Lease, {CREDENTIALS_NAMESPACE}/{cell.name}"
 
 
 def _deny_other_deployments(
@@ -261,11 +261,13 @@ _ObjectRule = Callable[[CellAuthorizer, _Cell, PlaneName, JsonObject], str]
 def _check_lease(_cells: CellAuthorizer, cell: _Cell, _plane: PlaneName, obj: JsonObject) -> str:
     metadata = obj["metadata"]
     is_own = (metadata.get("namespace"), metadata["name"]) == (CREDENTIALS_NAMESPACE, cell.name)
-    return "" if is_own else f"its Lease is {CREDENTIALS_NAMESPACE}/{cell.name}"
+    return (
+        "" if is_own else f"a cell may only use its own Lease, {CREDENTIALS_NAMESPACE}/{cell.name}"
+    )
 
 
 def _check_cluster(_cells: CellAuthorizer, cell: _Cell, _plane: PlaneName, obj: JsonObject) -> str:
-    return "" if obj["metadata"]["name"] == cell.name else "it is the Cluster of another cell"
+    return "" if obj["metadata"]["name"] == cell.name else "the Cluster belongs to another cell"
 
 
 def _check_instance(cells: CellAuthorizer, cell: _Cell, _plane: PlaneName, obj: JsonObject) -> str:
@@ -276,8 +278,8 @@ def _check_instance(cells: CellAuthorizer, cell: _Cell, _plane: PlaneName, obj: 
     deployment = Ref(metadata["namespace"], deployment_of(metadata["name"]))
     if labels.get(DEPLOYMENT_NAME, deployment.name) != deployment.name:
         return (
-            f"its name refers to deployment {deployment.name}, "
-            f"but its label {DEPLOYMENT_NAME} to another"
+            f"the name of the instance refers to deployment {deployment.name}, "
+            f"but the label {DEPLOYMENT_NAME} refers to another"
         )
     namespace_labels = cells.labels_of(HUB, NAMESPACE, Ref("", deployment.namespace)) or {}
     for label in (UPSTREAM_CLUSTER, UPSTREAM_NAMESPACE):
@@ -285,7 +287,7 @@ def _check_instance(cells: CellAuthorizer, cell: _Cell, _plane: PlaneName, obj: 
             return f"namespace {deployment.namespace} has another value of the label {label}"
     if cells.is_bound(cell, deployment) or "deletionTimestamp" in metadata:
         return ""
-    return "its deployment is not bound to the cell"
+    return "the deployment is not bound to the cell"
 
 
 def _check_claim(cells: CellAuthorizer, cell: _Cell, plane: PlaneName, obj: JsonObject) -> str:
@@ -300,7 +302,7 @@ def _check_claim(cells: CellAuthorizer, cell: _Cell, plane: PlaneName, obj: Json
     deployment = deployment_of(instance, labels)
     is_bound = cells.is_bound(cell, Ref(namespace, deployment))
     if not instance.startswith(f"{deployment}-") or not is_bound:
-        return "its deployment is not bound to the cell"
+        return "the deployment is not bound to the cell"
     namespace_labels = cells.labels_of(HUB, NAMESPACE, Ref("", namespace)) or {}
     project = decode_project_label(namespace_labels.get(UPSTREAM_CLUSTER, ""))
     upstream = (project, namespace_labels.get(UPSTREAM_NAMESPACE))

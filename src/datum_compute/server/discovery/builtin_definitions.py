@@ -52,7 +52,7 @@ class BuiltinDefinitions:
         """Return the error for a write to an object that is not in the store."""
         if self.get(key) is None:
             return not_found(kind, key.name)
-        why = "it is part of the platform and cannot be changed"
+        why = "the definition is part of the platform and cannot be changed"
         return forbidden(kind, key.name, why)
 
 

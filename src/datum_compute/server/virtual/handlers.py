@@ -107,7 +107,7 @@ def _find_account(context: ServerContext, request: ApiRequest) -> Account:
     if record is None:
         raise not_found(request.kind, request.route.name)
     if "deletionTimestamp" in decode(record.body)["metadata"]:
-        raise conflict(request.kind, request.route.name, "it is being deleted")
+        raise conflict(request.kind, request.route.name, "the service account is being deleted")
     return Account(request.plane, record.key.namespace, record.key.name, record.uid)
 
 
