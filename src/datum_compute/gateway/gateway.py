@@ -114,10 +114,13 @@ class Gateway:
         self._log_readers: Counter[PlaneName] = Counter()
         self._images = ImageChecker(client_of, endpoints)
 
-    async def dispatch(self, request: Request) -> Response:
+    def dispatch(self, request: Request) -> Coroutine[Any, Any, Response]:
         target = _parse_target(request.path) if ROOT in request.path else None
         if target is None:
-            return await self._api_server(request)
+            return self._api_server(request)
+        return self._respond(request, target)
+
+    async def _respond(self, request: Request, target: GatewayTarget) -> Response:
         handle = self._check_image if target.operation == IMAGE else self._handle
         try:
             # The HTTP server starts requests without a task, and timeouts need one.

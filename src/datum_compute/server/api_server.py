@@ -168,19 +168,15 @@ class ApiServer:
         """End every watch and reject new ones. Call this when shutdown begins."""
         self._context.long_requests.close()
 
-    # ``dispatch`` returns a coroutine instead of awaiting it: each nested coroutine costs time when
-    # it starts, resumes and ends.
-
-    def dispatch(self, request: Request) -> Coroutine[Any, Any, Response]:
-        return self._dispatch(request, None)
-
     def dispatch_as(self, user: User, request: Request) -> Coroutine[Any, Any, Response]:
         """Run a request of this process as a user, without credentials: a new plane, for example,
         has no roles yet that could permit its setup."""
         user = with_authenticated_group(user)
-        return self._dispatch(request, Principal(user, user))
+        return self.dispatch(request, internal=Principal(user, user))
 
-    async def _dispatch(self, request: Request, internal: Principal | None) -> Response:
+    async def dispatch(self, request: Request, *, internal: Principal | None = None) -> Response:
+        """Respond to a request. ``internal`` is the principal of a request of this process; all
+        other requests are authenticated."""
         started_s = self._metrics.request_started()
         audit = self._auditor.start()
         outer_id = REQUEST_ID.set(audit.request_id)

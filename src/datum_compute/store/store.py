@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -47,6 +47,7 @@ from datum_compute.store.records import Record, build_record, decode_record
 from datum_compute.store.watch_log import EventFilter, StoreEvent, Watch, WatchLog
 
 WATCH_WINDOW = 1000
+_NO_SELECTIONS: Mapping[str | None, list[Record]] = {}
 SELECTIONS_MAX = 64  # namespaces of a resource whose sorted records are kept
 
 _log = logging.getLogger(__name__)
@@ -142,17 +143,16 @@ class _Plane:
         return previous
 
     def select(self, resource: str, namespace: str | None) -> list[Record]:
-        """Return the records of a resource, sorted by namespace and name."""
+        """Return the records of a resource, sorted by namespace and name, and cache them."""
         cached = self.selections.setdefault(resource, {})
-        if namespace not in cached:
-            records = self.objects.get(resource, {})
-            if resource not in self.names:
-                self.names[resource] = _SortedNames(records)
-            if len(cached) >= SELECTIONS_MAX:
-                cached.clear()
-            names = self.names[resource].select(namespace)
-            cached[namespace] = [records[name] for name in names]
-        return cached[namespace]
+        records = self.objects.get(resource, {})
+        if resource not in self.names:
+            self.names[resource] = _SortedNames(records)
+        if len(cached) >= SELECTIONS_MAX:
+            cached.clear()
+        names = self.names[resource].select(namespace)
+        selected = cached[namespace] = [records[name] for name in names]
+        return selected
 
     def _pop(self, key: ObjectKey) -> Record | None:
         self.selections.pop(key.resource, None)
@@ -268,7 +268,10 @@ class Store:
     def snapshot(self, plane: str, resource: str, namespace: str | None = None) -> Snapshot:
         """Return the records of a namespace, or of all, sorted by namespace and name."""
         found = self._planes[plane]
-        return Snapshot(found.version, found.select(resource, namespace))
+        records = found.selections.get(resource, _NO_SELECTIONS).get(namespace)
+        if records is None:
+            records = found.select(resource, namespace)
+        return Snapshot(found.version, records)
 
     def resources(self, plane: str) -> list[str]:
         """Return the resources of which the plane has, or had, an object."""

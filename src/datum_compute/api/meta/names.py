@@ -22,17 +22,17 @@ _NAME_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
 def dns_label_problem(name: str) -> str:
-    return _too_long(name, LABEL_MAX) or _match_problem(
-        _DNS_LABEL, name, "must be lower case letters, digits and inner dashes"
-    )
+    if len(name) <= LABEL_MAX and _DNS_LABEL.fullmatch(name):
+        return ""
+    return _too_long(name, LABEL_MAX) or "must be lower case letters, digits and inner dashes"
 
 
 def dns_subdomain_problem(name: str) -> str:
-    return _too_long(name, NAME_MAX) or _match_problem(
-        _DNS_SUBDOMAIN,
-        name,
+    if len(name) <= NAME_MAX and _DNS_SUBDOMAIN.fullmatch(name):
+        return ""
+    return _too_long(name, NAME_MAX) or (
         "must be a lower case DNS subdomain: letters, digits, '-' and '.', starting and ending "
-        "with a letter or digit",
+        "with a letter or digit"
     )
 
 

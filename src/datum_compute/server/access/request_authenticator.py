@@ -76,7 +76,9 @@ class RequestAuthenticator:
         if audit is not None:
             audit.authenticated_user = audit.user = authenticated_user
         if request.peer is not None:
-            is_reserved = is_reserved_caller(authenticated_user)
+            # Controllers, cells and operators have reserved connections.
+            groups = authenticated_user.groups
+            is_reserved = MASTERS in groups or is_platform_user(authenticated_user)
             request.peer.identify(authenticated_user.name, reserved=is_reserved)
         for name in request.headers:
             if name.startswith(IMPERSONATE):
@@ -136,12 +138,6 @@ class RequestAuthenticator:
             return token_user.user, token_user.until_s
         joiner = user_of_join_token(self._store, token)
         return (joiner, NEVER_S) if joiner is not None else None
-
-
-def is_reserved_caller(user: User) -> bool:
-    """Return True for controllers, cells and operators, which have reserved connections. ``user``
-    is the sender of the request, not the user it impersonates."""
-    return MASTERS in user.groups or is_platform_user(user)
 
 
 def _copy_credentials(request: Request) -> Request:

@@ -74,11 +74,9 @@ class FieldManager(msgspec.Struct, frozen=True):
         )
 
 
-def manager_name(field_manager: str, user_agent: str) -> str:
-    """Return the manager of a plain write: its parameter, or a name from the user agent."""
-    if field_manager:
-        return field_manager
-    agent = user_agent.partition("/")[0][:NAME_LENGTH_MAX]
+def name_of_agent(headers: Mapping[str, str]) -> str:
+    """Return the manager of a plain write without the parameter fieldManager."""
+    agent = headers.get("user-agent", "").partition("/")[0][:NAME_LENGTH_MAX]
     if not agent.isprintable():
         agent = "".join(character for character in agent if character.isprintable())
     return agent or "unknown"
@@ -325,8 +323,7 @@ def invalid_option(field: str, reason: str, why: str) -> Invalid:
 
 def updater(request: ApiRequest, subresource: str | None = None) -> FieldManager:
     """Return the manager of a plain write through the subresource, by default the request's."""
-    agent = request.http.headers.get("user-agent", "")
-    name = manager_name(parse_field_manager(request.query), agent)
+    name = parse_field_manager(request.query) or name_of_agent(request.http.headers)
     endpoint = request.route.subresource if subresource is None else subresource
     return FieldManager(name, UPDATE, request.kind.api_version, endpoint)
 
@@ -346,7 +343,9 @@ def set_owners_at_creation(
         part = shape.of("status")
         written = restrict_to(sent_fields({"status": status}, part), new, part)
         entries += [updater(request, "status").entry(written, time)] if written else []
-    return with_entries(new, entries)
+    if not entries:
+        return new
+    return {**new, "metadata": {**new["metadata"], "managedFields": entries}}
 
 
 def set_owners_after_update(

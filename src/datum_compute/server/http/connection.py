@@ -144,7 +144,7 @@ class HttpConnection(asyncio.Protocol):
             self._parser.feed(data)
             if self._waits_for_turn:
                 self._set_reading(False)  # many connections of the user are served first
-            elif self._parser.requests and self._can_go_ahead():
+            elif self._shared.unfinished and self._parser.requests and self._can_go_ahead():
                 self._advance()
             else:
                 self._waits_for_turn = True
@@ -237,10 +237,9 @@ class HttpConnection(asyncio.Protocol):
 
     def _can_go_ahead(self) -> bool:
         """Return True if the request is dispatched before the next batch, and its response written
-        at once. That is so while other users have unfinished requests and this user has none: the
+        at once, while other users have unfinished requests. That is so if this user has none: the
         batch of a flood takes most of a pass of the event loop."""
-        unfinished = self._shared.unfinished
-        if not unfinished or self._account.user in unfinished:
+        if self._account.user in self._shared.unfinished:
             return False
         return self._shared.batcher.take_place_ahead()
 
@@ -284,7 +283,8 @@ class HttpConnection(asyncio.Protocol):
         elif self._shared.stopping and parser.stage is Stage.IDLE:
             self._close()
         else:
-            self._set_reading(True)
+            if not self._is_reading:
+                self._set_reading(True)
             if parser.wants_continue:
                 parser.wants_continue = False
                 self._writer.write(CONTINUE)
@@ -296,7 +296,8 @@ class HttpConnection(asyncio.Protocol):
     def _advance_in_turn(self) -> None:
         self._waits_for_turn = False
         if not self._is_ending:
-            self._set_reading(True)
+            if not self._is_reading:
+                self._set_reading(True)
             self._advance()
 
     def _set_reading(self, enabled: bool) -> None:

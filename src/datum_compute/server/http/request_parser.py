@@ -242,10 +242,29 @@ class RequestParser:
         self.stage = Stage.BODY
         if self.error is not None:
             return
+        assert self._parser is not None
+        version, last_version = self._parser.get_http_version(), self._version
+        self._version = version
+        url, raw = self._url, self._raw_headers
         try:
-            self._read_head()
+            if version not in _VERSIONS:
+                raise BadRequest("this server supports HTTP/1.1 only")
+            if url != self._last_url:
+                self._target, self._last_url = parse_target(url), url
+            if raw != self._last_headers:
+                self._header_bytes = count_header_bytes(raw)
+                self._headers, self._repeated_headers = parse_headers(raw)
+                check_framing(version, self._headers)
+                self._last_headers = raw
+            elif version != last_version:
+                check_framing(version, self._headers)
+            # httptools has checked that it is a number.
+            if int(self._headers.get("content-length", 0)) > BODY_BYTES_MAX:
+                raise _too_large()
         except ApiError as error:
             self._reject(error)
+        else:
+            self.wants_continue = self._headers.get("expect", "").lower() == "100-continue"
 
     def on_body(self, part: bytes) -> None:
         if self.error is not None:
@@ -279,37 +298,13 @@ class RequestParser:
         is_http10 = self._version == "1.0"
         closes = is_http10 or not parser.should_keep_alive()
         self.requests.append(ParsedRequest(request, closes, is_http10))
-        self._drop_large_parts()
-
-    def _drop_large_parts(self) -> None:
-        """Free memory that an idle connection, or one with an open watch, does not need."""
+        # An idle connection, or one with an open watch, keeps only small parts of the request.
         self._body, self._url, self._raw_headers = b"", b"", []
         if self._last_url is not None and len(self._last_url) > _CACHED_BYTES_MAX:
             self._last_url, self._target = None, ("", {})
         if self._header_bytes > _CACHED_BYTES_MAX:
             self._last_headers, self._headers, self._header_bytes = None, {}, 0
             self._repeated_headers = {}
-
-    def _read_head(self) -> None:
-        assert self._parser is not None
-        version, last_version = self._parser.get_http_version(), self._version
-        self._version = version
-        if version not in _VERSIONS:
-            raise BadRequest("this server supports HTTP/1.1 only")
-        url, raw = self._url, self._raw_headers
-        if url != self._last_url:
-            self._target, self._last_url = parse_target(url), url
-        if raw != self._last_headers:
-            self._header_bytes = count_header_bytes(raw)
-            self._headers, self._repeated_headers = parse_headers(raw)
-            check_framing(version, self._headers)
-            self._last_headers = raw
-        elif version != last_version:
-            check_framing(version, self._headers)
-        headers = self._headers
-        if int(headers.get("content-length", 0)) > BODY_BYTES_MAX:  # httptools has validated it
-            raise _too_large()
-        self.wants_continue = headers.get("expect", "").lower() == "100-continue"
 
     def _start_upgrade(self, data: bytes) -> None:
         """Stop parsing: the following bytes are not HTTP. If the response is not 101, it is the

@@ -295,7 +295,9 @@ class ResponseWriter:
         return held + (buffered + TLS_BUFFER_BYTES if buffered else 0)
 
     def account_unsent(self) -> None:
-        self._account.record(self.measure_unsent())
+        size_bytes = self.measure_unsent()
+        if size_bytes != self._account.size_bytes:
+            self._account.record(size_bytes)
 
     async def wait_writable(self) -> bool:
         """Wait until the client reads data. Return False if it has disconnected."""

@@ -100,9 +100,8 @@ class SendAccount:
             self._budget.release_chunk(self, chunk)
 
     def record(self, size_bytes: int) -> None:
-        """Record how many bytes are unsent now. This may close connections, including this one."""
-        if size_bytes == self.size_bytes:
-            return
+        """Record how many bytes are unsent now. This may close connections, including this one.
+        The writer calls it only if the number has changed."""
         grows = size_bytes > self.size_bytes
         self._budget.record(self, size_bytes)
         if grows:

@@ -18,6 +18,7 @@ from datum_compute.admission.findings import invalid
 from datum_compute.admission.rules.controller_owned import with_author
 from datum_compute.api.errors import AlreadyExists, BadRequest, Cause
 from datum_compute.api.http import Response
+from datum_compute.api.kinds import NAMESPACE
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.server.apply.managed_fields import set_owners_at_creation
 from datum_compute.server.context import ServerContext
@@ -29,7 +30,7 @@ from datum_compute.server.encoding.request_options import (
     parse_field_validation,
     parse_flag,
 )
-from datum_compute.server.encoding.responses import already_exists, conflict
+from datum_compute.server.encoding.responses import already_exists, conflict, not_found
 from datum_compute.server.routing import ApiRequest, attributes_of
 from datum_compute.server.verbs import commit, definitions, namespaces
 from datum_compute.server.verbs.admission_lookups import apply_context_rules
@@ -144,7 +145,12 @@ def _prepare_object(
     """Return the object to store, and the headers with warnings. Raise if it may not be stored."""
     kind, resource = request.kind, request.resource
     if kind.namespaced:
-        namespaces.check_accepts(context, request.plane, kind, identity.key)
+        namespace = ObjectKey(NAMESPACE.storage, "", identity.key.namespace)
+        record = context.store.get(request.plane, namespace)
+        if record is None:
+            raise not_found(NAMESPACE, namespace.name)
+        if record.terminating:
+            raise namespaces.terminating_error(kind, identity.key)
     if kind.defined:
         definitions.check_accepts(context, request.plane, kind)
     if resource.is_definition and context.builtin_definitions.get(identity.key) is not None:

@@ -21,7 +21,7 @@ from datum_compute.api.quota import QUOTA_NAMESPACE
 from datum_compute.server.context import ServerContext
 from datum_compute.server.discovery.resources import ResourceRegistry
 from datum_compute.server.encoding.body import encode_at_version
-from datum_compute.server.encoding.responses import conflict, forbidden, not_found
+from datum_compute.server.encoding.responses import conflict, forbidden
 from datum_compute.server.verbs.metadata import order_metadata
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.records import Record
@@ -85,24 +85,16 @@ def validate_finalizers(new: JsonObject, old: JsonObject) -> list[Cause]:
     return [Cause.forbidden("spec.finalizers", why)]
 
 
-def check_accepts(
-    context: ServerContext, plane: PlaneName, kind: KindInfo[Any], key: ObjectKey
-) -> None:
-    """Raise NotFound or Forbidden unless the object may be created in its namespace."""
+def terminating_error(kind: KindInfo[Any], key: ObjectKey) -> Forbidden:
+    """Return the error for the create of an object in a terminating namespace."""
     namespace = key.namespace
-    record = context.store.get(plane, ObjectKey(NAMESPACE.resource, "", namespace))
-    if record is None:
-        raise not_found(NAMESPACE, namespace)
-    if record.terminating:
-        cause = Cause(
-            "metadata.namespace",
-            "NamespaceTerminating",
-            f"namespace {namespace} is being terminated",
-        )
-        why = (
-            f"unable to create new content in namespace {namespace} because it is being terminated"
-        )
-        raise forbidden(kind, key.name, why, [cause])
+    cause = Cause(
+        "metadata.namespace",
+        "NamespaceTerminating",
+        f"namespace {namespace} is being terminated",
+    )
+    why = f"unable to create new content in namespace {namespace} because it is being terminated"
+    return forbidden(kind, key.name, why, [cause])
 
 
 def check_deletable(kind: KindInfo[Any], name: str) -> None:
