@@ -139,6 +139,7 @@ def test_a_bad_image_is_reported_and_a_good_one_fixes_the_workload(
 ) -> None:
     deploy(project, "mended", "DFW", "ORD")
     bad = workload("mended", "DFW", "ORD", image="fail.example/web:2")["spec"]
+    bad["rollout"] = {"cityOrder": "Parallel"}
     project.patch(f"{NAMESPACE}/workloads/mended", {"spec": bad})
 
     def is_reported() -> bool:
