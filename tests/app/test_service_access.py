@@ -14,15 +14,18 @@ from datum_compute.api.kinds import (
     CONSUMER,
     ENTITLEMENT,
     GRANT,
+    INSTANCE,
     LOCATION,
     LOCATION_BINDING,
+    NAMESPACE,
     NETWORK,
+    SERVER,
     SERVICE,
     SERVICE_CONFIGURATION,
     WORKLOAD,
 )
 from datum_compute.api.meta.fields import LocalReference
-from datum_compute.api.meta.objects import ObjectMeta, Ref
+from datum_compute.api.meta.objects import KindInfo, ObjectMeta, Ref
 from datum_compute.api.planes import PLATFORM, cell_plane, project_plane
 from datum_compute.api.services import (
     Service,
@@ -33,6 +36,7 @@ from datum_compute.api.services import (
     ServiceSpec,
     consumer_name,
 )
+from datum_compute.planning.network.addresses import addresses_of
 from testkit.sim.actors.users import DesiredWorkload, manifest
 from tests.app.running_platform import (
     FIRST,
@@ -93,7 +97,33 @@ async def run_web(running: Running) -> None:
 
 
 async def has_machines(running: Running, count: int) -> bool:
-    return len(running.machines[CELL]) == count
+    """Return whether this many machines run. A suspended machine is kept and does not run."""
+    machines = running.machines[CELL].values()
+    return sum(machine.suspended_from_s is None for machine in machines) == count
+
+
+async def identities(running: Running) -> dict[str, tuple[str, ...]]:
+    """Return uids and addresses of the workload and its instances, and the machines."""
+    client, cell = running.client(PLANE), running.client(CELL)
+    workload = await client.get(WORKLOAD, Ref("default", "web"))
+    instances = (await cell.list(INSTANCE)).items
+    servers = {server.metadata.name: server for server in (await cell.list(SERVER)).items}
+    found = {"web": (workload.metadata.uid,), "machines": tuple(sorted(running.machines[CELL]))}
+    for instance in instances:
+        addresses = addresses_of(instance.status.network_interfaces)
+        server = servers[instance.metadata.name].metadata.uid
+        found[instance.metadata.name] = (instance.metadata.uid, server, *addresses)
+    return found
+
+
+async def web_condition(running: Running, type_: str = "Available") -> str:
+    workload = await running.client(PLANE).get(WORKLOAD, Ref("default", "web"))
+    found = find_condition(workload.status.conditions, type_)
+    return found.reason if found is not None else ""
+
+
+async def has_reason(running: Running, reason: str) -> bool:
+    return await web_condition(running) == reason
 
 
 async def request_again(running: Running, phase: str) -> None:
@@ -232,7 +262,7 @@ async def remove_consumer(running: Running) -> None:
 @pytest.mark.parametrize(
     "revoke", [set_decision("Denied"), set_decision(None), suspend, remove_consumer]
 )
-def test_revoked_access_deletes_the_workloads_of_that_project_only(
+def test_revoked_access_suspends_that_project_only_and_deletes_nothing(
     revoke: Story,
 ) -> None:
     async def story(running: Running) -> None:
@@ -244,30 +274,67 @@ def test_revoked_access_deletes_the_workloads_of_that_project_only(
         other = manifest(("first", "web"), DesiredWorkload("web:1", 1, ("DFW",)))
         await running.client(FIRST).create_plain(WORKLOAD, other)
         await until(lambda: has_machines(running, 3))
+        before = await identities(running)
         await revoke(running)
         await wait_for_phase(running, "Rejected")
         assert "was revoked" in await create_rejected_workload(running)
         await until(lambda: has_machines(running, 1))
-        await until(lambda: is_gone(running.client(PLANE), WORKLOAD, Ref("default", "web")))
+        await until(lambda: has_reason(running, "ProjectSuspended"))
         assert (await get_entitlement(running)).status.entitled_at == entitled_at
         assert await running.client(PLANE).get(NETWORK, Ref("default", "default"))
-        await asyncio.sleep(40)
-        assert len(running.machines[CELL]) == 1
+        await asyncio.sleep(400)
+        assert await has_machines(running, 1)
+        assert await identities(running) == before, "a suspension changes an identity"
+        assert await web_condition(running, "Progressing") == "ProjectSuspended"
 
     run_in_new_project(story, "GatedByProvider")
 
 
-def test_workloads_run_again_after_access_is_restored() -> None:
+async def resume(running: Running) -> None:
+    await running.client(PLATFORM).patch(CONSUMER, SC, {"spec": {"suspended": False}})
+
+
+@pytest.mark.parametrize(
+    ("revoke", "restore"),
+    [(set_decision("Denied"), set_decision("Approved")), (suspend, resume)],
+    ids=["denied", "suspended"],
+)
+def test_the_same_instances_run_again_after_access_is_restored(
+    revoke: Story, restore: Story
+) -> None:
     async def story(running: Running) -> None:
         await request_access(running, PLANE)
         await run_web(running)
-        await decide(running, "Denied")
+        before = await identities(running)
+        await revoke(running)
         await until(lambda: has_machines(running, 0))
-        await until(lambda: is_gone(running.client(PLANE), WORKLOAD, Ref("default", "web")))
-        await decide(running, "Approved")
+        await restore(running)
         await wait_for_phase(running, "Active")
+        await until(lambda: has_reason(running, "AvailablePlacementFound"))
+        await until(lambda: has_machines(running, 2))
+        assert await identities(running) == before
+
+    run_in_new_project(story)
+
+
+def test_an_edit_of_a_suspended_workload_takes_effect_when_it_resumes() -> None:
+    async def story(running: Running) -> None:
+        await request_access(running, PLANE)
         await run_web(running)
-        assert len(running.machines[CELL]) == 2
+        await suspend(running)
+        await until(lambda: has_reason(running, "ProjectSuspended"))
+        scale = [
+            {
+                "op": "replace",
+                "path": "/spec/placements/0/scaleSettings/minReplicas",
+                "value": 3,
+            }
+        ]
+        await running.client(PLANE).patch(WORKLOAD, Ref("default", "web"), scale)
+        await asyncio.sleep(40)
+        assert len(running.machines[CELL]) == 2, "a suspended project starts a machine"
+        await resume(running)
+        await until(lambda: has_machines(running, 3))
 
     run_in_new_project(story)
 
@@ -276,17 +343,83 @@ def test_a_revocation_survives_a_restart() -> None:
     async def story(running: Running) -> None:
         await request_access(running, PLANE)
         await run_web(running)
+        before = await identities(running)
         await decide(running, "Denied")
         await running.stop()
         await running.start()
         await until(lambda: has_machines(running, 0))
         await wait_for_phase(running, "Rejected")
+        await running.stop()
+        await running.start()
+        await asyncio.sleep(40)
+        assert await has_machines(running, 0), "a restart resumes a suspended project"
         await decide(running, None)
         await wait_for_phase(running, "Active")
-        await run_web(running)
-        assert len(running.machines[CELL]) == 2
+        await until(lambda: has_machines(running, 2))
+        assert await identities(running) == before
 
     run_in_new_project(story)
+
+
+async def delete_workload(running: Running) -> None:
+    await running.client(PLANE).delete(WORKLOAD, Ref("default", "web"))
+
+
+async def delete_own_project(running: Running) -> None:
+    await delete_project(running, PLANE)
+
+
+@pytest.mark.parametrize("delete", [delete_workload, delete_own_project])
+def test_workloads_of_a_suspended_project_are_deleted_only_with_their_owners(
+    delete: Story,
+) -> None:
+    async def story(running: Running) -> None:
+        await request_access(running, PLANE)
+        await run_web(running)
+        for act in (suspend, resume, set_decision("Denied"), set_decision(None), remove_consumer):
+            await act(running)
+            await asyncio.sleep(40)
+            assert len(running.machines[CELL]) == 2, "a machine was removed"
+            assert await running.client(PLANE).get(WORKLOAD, Ref("default", "web"))
+        await delete(running)
+
+        async def has_no_machine() -> bool:
+            return not running.machines[CELL]
+
+        await until(has_no_machine)
+
+    run_in_new_project(story)
+
+
+def test_a_workload_of_a_suspended_project_is_deleted_with_its_namespace() -> None:
+    async def story(running: Running) -> None:
+        client = running.client(PLANE)
+        await request_access(running, PLANE)
+        await client.create_plain(NAMESPACE, {**_head(NAMESPACE), "metadata": {"name": "shop"}})
+        network = {
+            **_head(NETWORK),
+            "metadata": {"name": "default", "namespace": "shop"},
+            "spec": {"ipam": {"mode": "Auto"}},
+        }
+        await client.create_plain(NETWORK, network)
+        metadata = {**WEB["metadata"], "namespace": "shop"}
+        await client.create_plain(WORKLOAD, {**WEB, "metadata": metadata})
+        await until(lambda: has_machines(running, 2))
+        await suspend(running)
+        await until(lambda: has_machines(running, 0))
+        await client.delete(NAMESPACE, Ref("", "shop"))
+
+        async def has_no_machine() -> bool:
+            return not running.machines[CELL]
+
+        await until(has_no_machine)
+        await until(lambda: is_gone(client, NAMESPACE, Ref("", "shop")))
+
+    run_in_new_project(story)
+
+
+def _head(kind: KindInfo[Any]) -> dict[str, Any]:
+    return {"apiVersion": kind.api_version, "kind": kind.kind}
 
 
 def test_existing_access_stays_when_the_service_becomes_gated() -> None:
@@ -362,13 +495,15 @@ def test_deleting_an_entitlement_deletes_only_its_resources() -> None:
         await run_web(running)
         await client.delete(ENTITLEMENT, COMPUTE)
         await until(lambda: is_gone(client, ENTITLEMENT, COMPUTE))
-        assert not running.machines[CELL], "workloads are deleted first"
+        assert await has_machines(running, 0), "the instances are stopped first"
+        before = await identities(running)
         assert [grant.metadata.name for grant in (await client.list(GRANT)).items] == ["mine"]
         assert (await client.list(LOCATION_BINDING)).items == []
         assert await is_gone(running.client(PLATFORM), CONSUMER, SC)
         assert (await running.client(FIRST).list(GRANT)).items
         await request_access(running, PLANE)
-        await run_web(running)
+        await until(lambda: has_machines(running, 2))
+        assert await identities(running) == before
 
     run_in_new_project(story)
 

@@ -6,9 +6,7 @@ from typing import Any
 
 from datum_compute.api import labels
 from datum_compute.api.core import Namespace
-from datum_compute.api.karmada import Cluster, ClusterSpec
 from datum_compute.api.kinds import (
-    CLUSTER,
     CONFIG_MAP,
     DEPLOYMENT,
     INSTANCE,
@@ -23,9 +21,7 @@ from datum_compute.planes.lifecycle import (
     FinalizedKinds,
     HeldObject,
     delete_held_objects,
-    delete_objects,
     finalized_kinds_on,
-    list_objects,
     mark_revoked,
 )
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, reads
@@ -93,24 +89,6 @@ def test_held_objects_are_deleted_and_returned_until_they_are_gone() -> None:
         assert str(expected[0]) == "Namespace held"
 
     with_planes(test)
-
-
-def test_a_newer_object_of_the_same_name_is_not_deleted() -> None:
-    async def test(_loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
-        client = await planes.create(HUB)
-        clusters = [
-            Cluster(metadata=ObjectMeta(name=name), spec=ClusterSpec())
-            for name in ("replaced", "same")
-        ]
-        for cluster in clusters:
-            await client.create(CLUSTER, cluster)
-        observed = await list_objects(client, [CLUSTER])
-        await client.delete(CLUSTER, Ref("", "replaced"))
-        await client.create(CLUSTER, clusters[0])
-        await delete_objects(client, observed)
-        return [cluster.metadata.name for cluster in (await client.list(CLUSTER)).items]
-
-    assert with_planes(test) == ["replaced"]
 
 
 def test_the_mark_of_revocation_is_set_and_removed() -> None:

@@ -76,20 +76,6 @@ async def mark_revoked(client: Client, *, revoked: bool) -> None:
         await client.patch(NAMESPACE, Ref("", "default"), patch)
 
 
-async def list_objects(
-    client: Client, kinds: Sequence[KindInfo[Any]]
-) -> list[tuple[KindInfo[Any], ApiObject]]:
-    return [(kind, obj) for kind in kinds for obj in (await client.list(kind)).items]
-
-
-async def delete_objects(
-    client: Client, objects: Sequence[tuple[KindInfo[Any], ApiObject]]
-) -> None:
-    """Delete the objects with these uids. Newer objects of the same names stay."""
-    for kind, obj in objects:
-        await _delete_object(client, kind, obj)
-
-
 async def delete_held_objects(client: Client, finalized: FinalizedKinds) -> list[HeldObject]:
     """Delete the objects with finalizers. Return those that existed."""
     found = []

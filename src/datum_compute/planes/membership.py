@@ -3,11 +3,15 @@
 A project is engaged while it exists, so that its namespaces, networks and entitlements are
 reconciled. Controllers with ``entitled_only`` run on it only while it is entitled. A change of
 entitlement disengages and engages the plane, so that all its caches are filled again.
+
+A project that has workloads stays entitled without access, and is suspended: its controllers run,
+and its instances are stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from datum_compute.api.planes import PlaneName
@@ -23,6 +27,8 @@ class ProjectMembership:
     def __init__(self, manager: Manager[Any], reach: Reach) -> None:
         self._manager = manager
         self._reach = reach
+        self._suspended: set[PlaneName] = set()
+        self._suspension_changed: dict[PlaneName, asyncio.Event] = {}
 
     @property
     def uses_entitlement(self) -> bool:
@@ -34,6 +40,30 @@ class ProjectMembership:
 
     def is_entitled(self, plane: PlaneName) -> bool:
         return self._manager.is_entitled(plane)
+
+    def is_suspended(self, plane: PlaneName) -> bool:
+        return plane in self._suspended
+
+    def set_suspended(self, plane: PlaneName, *, suspended: bool) -> None:
+        """Record whether the project is suspended. Call it before its plane is engaged."""
+        if suspended == self.is_suspended(plane):
+            return
+        if suspended:
+            self._suspended.add(plane)
+        else:
+            self._suspended.remove(plane)
+        if plane in self._suspension_changed:
+            self._suspension_changed.pop(plane).set()
+
+    async def suspension_changes(self, plane: PlaneName) -> AsyncIterator[bool]:
+        """Yield the new value whenever the project is suspended or resumed."""
+        known = self.is_suspended(plane)
+        while True:
+            while self.is_suspended(plane) == known:
+                changed = self._suspension_changed.setdefault(plane, asyncio.Event())
+                await changed.wait()
+            known = self.is_suspended(plane)
+            yield known
 
     async def engage(self, plane: PlaneName, *, entitled: bool) -> None:
         """Engage the plane with this entitlement. No-op if it is engaged with it already."""

@@ -62,26 +62,26 @@ def a_consumer(*, suspended: bool) -> ServiceConsumer:
     )
 
 
-async def _do_nothing(_context: Context, _key: Key) -> Outcome:
-    return Done()
+def record_suspension(found: list[bool]) -> Controller[Context]:
+    """Return a controller that records whether the project of each deployment is suspended."""
 
+    async def reconcile(context: Context, key: Key) -> Outcome:
+        assert context.membership is not None
+        found.append(context.membership.is_suspended(key.plane))
+        return Done()
 
-ENTITLED_ONLY = Controller(
-    name="entitled-only",
-    role="project",
-    reconcile=_do_nothing,
-    edges=(for_(DEPLOYMENT),),
-    entitled_only=True,
-)
+    edges = (for_(DEPLOYMENT),)
+    return Controller("recorder", "project", reconcile, edges, entitled_only=True)
 
 
 @pytest.mark.parametrize("suspended", [False, True])
-def test_deployments_are_deleted_according_to_the_live_consumer_not_a_stale_one(
+def test_a_project_is_suspended_according_to_the_live_consumer_not_a_stale_one(
     suspended: bool,
 ) -> None:
     """The watch of consumers sends no events, so the cache does not contain the new consumer."""
 
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
+        found: list[bool] = []
         platform, project = await planes.create(PLATFORM), await planes.create(PLANE)
         await platform.create(ORGANIZATION, Organization(metadata=ObjectMeta(name="default")))
         await platform.create(PROJECT, GAMMA, with_status=True)
@@ -99,7 +99,7 @@ def test_deployments_are_deleted_according_to_the_live_consumer_not_a_stale_one(
         environment = ProcessEnvironment(
             loop.time, lambda: "uid", lambda: "suffix", Random(1), loop.time
         )
-        controllers = [projects.PROJECT_CONTROLLER, ENTITLED_ONLY]
+        controllers = [projects.PROJECT_CONTROLLER, record_suspension(found)]
         manager = build_manager(controllers, {}, environment, options=ManagerOptions(reach=reach))
         manager.engage(PLATFORM, planes.client(PLATFORM))
         running = loop.create_task(manager.run())
@@ -107,9 +107,10 @@ def test_deployments_are_deleted_according_to_the_live_consumer_not_a_stale_one(
         await platform.create(CONSUMER, a_consumer(suspended=suspended), with_status=True)
         await project.create(DEPLOYMENT, WEB)
         await asyncio.sleep(5)
-        assert manager.is_entitled(PLANE) != suspended
+        assert manager.is_entitled(PLANE)
+        assert found[-1] == suspended
         running.cancel()
         await asyncio.wait([running])
-        return [found.metadata.name for found in (await project.list(DEPLOYMENT)).items]
+        return [deployment.metadata.name for deployment in (await project.list(DEPLOYMENT)).items]
 
-    assert with_planes(test) == ([] if suspended else ["web"])
+    assert with_planes(test) == ["web"], "a project without access keeps its deployments"

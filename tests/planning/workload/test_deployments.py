@@ -264,3 +264,51 @@ def test_the_workload_planner_keeps_the_attachment() -> None:
         PROJECT, workload, [msgspec.structs.replace(made, spec=spec)], NOW
     ).actions
     assert [a for a in again if isinstance(a, Patch)] == []
+
+
+# --- suspension and stop
+
+
+def stop(workload: Workload) -> Workload:
+    spec = msgspec.structs.replace(workload.spec, stopped=True)
+    return msgspec.structs.replace(workload, spec=spec)
+
+
+def patches(actions: tuple[Action, ...]) -> list[dict[str, Any]]:
+    return [a.patch["spec"] for a in actions if isinstance(a, Patch)]
+
+
+def test_a_suspension_changes_no_other_field_of_the_deployments() -> None:
+    workload = a_workload(cities=("DFW", "LHR"))
+    found = stored(workload)
+    plan = plan_workload(PROJECT, workload, found, NOW, is_suspended=True)
+    assert patches(plan.actions) == [{"suspended": True}] * 2
+    assert not [a for a in plan.actions if isinstance(a, Delete)]
+    plan = plan_workload(PROJECT, stop(workload), found, NOW)
+    assert patches(plan.actions) == [{"stopped": True}] * 2
+
+
+def test_a_workload_reports_the_halt_when_each_city_has_confirmed_it() -> None:
+    workload = a_workload(cities=("DFW", "LHR"))
+    running = stored(workload)
+
+    def reason_of(deployments: list[WorkloadDeployment]) -> tuple[str, str]:
+        plan = plan_workload(PROJECT, stop(workload), deployments, NOW)
+        (status,) = [a.status for a in plan.actions if isinstance(a, PatchStatus)]
+        found = {c["type"]: c["reason"] for c in status["conditions"]}
+        return found["Available"], found["Progressing"]
+
+    assert reason_of(running) == ("Stopping", "Stopped")
+    confirmed = [
+        msgspec.structs.replace(
+            d,
+            spec=msgspec.structs.replace(d.spec, stopped=True),
+            status=WorkloadDeploymentStatus(
+                observed_generation=d.metadata.generation,
+                conditions=[Condition(type="Available", status="False", reason="Stopped")],
+            ),
+        )
+        for d in running
+    ]
+    assert reason_of([running[0], confirmed[1]]) == ("Stopping", "Stopped")
+    assert reason_of(confirmed) == ("Stopped", "Stopped")

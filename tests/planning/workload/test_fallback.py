@@ -226,3 +226,32 @@ def test_adding_fallback_cities_changes_no_deployment() -> None:
     assert [template_hash(d.spec.template) for d in before] == [
         template_hash(d.spec.template) for d in after
     ]
+
+
+# --- suspended and stopped workloads
+
+
+def kept(workload: Workload, *deployments: WorkloadDeployment, now_s: float = 0.0) -> list[str]:
+    (placement,) = workload.spec.placements
+    found = assign_cities(workload, placement, deployments, at(now_s), is_halted=True)
+    return [city for assignment in found for city in assignment.wanted]
+
+
+def test_a_halted_workload_engages_no_fallback_city() -> None:
+    assert kept(with_fallback("IAD"), LOST, LHR, now_s=10_000) == ["DFW", "LHR"]
+    down = a_deployment_in("DFW", ready=0, reason=Reason.NOT_READY)
+    assert kept(with_fallback("IAD"), down, LHR, now_s=10_000) == ["DFW", "LHR"]
+
+
+def test_a_halted_workload_stays_in_its_fallback_city() -> None:
+    engaged = a_deployment_in("IAD", ready=0, reason=Reason.STOPPED, fallback_for="DFW")
+    assert kept(with_fallback("IAD", "SYD"), engaged, LHR, now_s=10_000) == ["IAD", "LHR"]
+    assert kept(with_fallback("IAD"), LOST, engaged, LHR) == ["DFW", "IAD", "LHR"]
+
+
+def test_a_resumed_workload_engages_no_fallback_city_because_of_the_halt() -> None:
+    """Until the cell reports the resumption, the city still has the reason of the halt."""
+    for reason in (Reason.PROJECT_SUSPENDED, Reason.STOPPED, Reason.STOPPING):
+        halted = a_deployment_in("DFW", ready=0, reason=reason)
+        dfw, _ = assignments(with_fallback("IAD"), halted, LHR, now_s=10_000)
+        assert dfw.wanted == ("DFW",)

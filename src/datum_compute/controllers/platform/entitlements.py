@@ -11,6 +11,7 @@ from typing import Any
 from datum_compute.api import labels
 from datum_compute.api.kinds import (
     CONSUMER,
+    DEPLOYMENT,
     ENTITLEMENT,
     GRANT,
     LOCATION,
@@ -20,14 +21,25 @@ from datum_compute.api.kinds import (
 )
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import PLATFORM, member_name, project_plane
+from datum_compute.api.quota import SERVICE_NAME
 from datum_compute.api.services import ServiceConfiguration, ServiceConsumer, consumer_name
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import apply_plan
 from datum_compute.planning.platform.entitlements import EntitlementInputs, plan_entitlement
 from datum_compute.planning.platform.services import BY_SERVICE, DRAFT, index_service, is_published
+from datum_compute.planning.rollout.suspension import deployments_still_running
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, owns, watches
+from datum_compute.runtime.controller import (
+    Controller,
+    Done,
+    Key,
+    Outcome,
+    for_,
+    owns,
+    reads,
+    watches,
+)
 from datum_compute.runtime.informer import ObjectChange
 
 
@@ -50,9 +62,15 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         grants=client.read(GRANT).all(),
         bindings=client.read(LOCATION_BINDING).all(),
         entitlements=client.read(ENTITLEMENT).all(),
+        is_running=service_name == SERVICE_NAME and _is_running(client),
         offered=frozenset(s.metadata.name for s in platform.read(SERVICE).all() if is_published(s)),
     )
     return await apply_plan(context.planes, plan_entitlement(inputs, context.now()))
+
+
+def _is_running(project: CachedClient) -> bool:
+    """Return True if an instance of the project may run, unless all its workloads are deleted."""
+    return bool(deployments_still_running(project.read(DEPLOYMENT).all()))
 
 
 def _configuration(platform: CachedClient, service: str) -> ServiceConfiguration | None:
@@ -100,6 +118,7 @@ CONTROLLER = Controller(
         owns(GRANT),
         owns(LOCATION_BINDING),
         owns(ENTITLEMENT),
+        reads(DEPLOYMENT),
         watches(CONSUMER, map_consumer, on="platform"),
         watches(SERVICE, map_service, on="platform"),
         watches(SERVICE_CONFIGURATION, map_configuration, on="platform"),

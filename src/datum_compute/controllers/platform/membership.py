@@ -1,9 +1,9 @@
 """Controllers of membership: they select the projects on which this process works.
 
 A process with the platform plane watches projects and their consumers. A project that loses access
-is drained first: its workloads are deleted, and its controllers run until the workloads are gone
-from hub and cells. Then the finalizer of its consumer is removed. A workload that was created while
-access ended is drained in the same way.
+is suspended, whether access was denied, withdrawn or suspended: its objects stay, its controllers
+run, and its instances are stopped. The finalizer of a deleted consumer is removed when nothing
+runs. A project without access and without workloads is no longer entitled.
 
 A cell without the platform plane watches the hub namespaces. It works on the projects that have
 one, because it needs a project only for the quota claims of its instances.
@@ -37,9 +37,9 @@ from datum_compute.api.services import (
 )
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import apply_plan
-from datum_compute.planes.lifecycle import delete_objects, list_objects
 from datum_compute.planes.membership import ProjectMembership
 from datum_compute.planning.plan import Plan, add_finalizer, drop_finalizer
+from datum_compute.planning.rollout.suspension import deployments_still_running
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
     Controller,
@@ -54,9 +54,10 @@ from datum_compute.runtime.controller import (
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.predicates import never
 
-# Interval of checks while a project is drained. Its last workload triggers a reconcile immediately.
-DRAIN_S = 0.5
-_DRAINED_KINDS: tuple[KindInfo[Any], ...] = (WORKLOAD, DEPLOYMENT)
+# Interval of checks while the access of a project ends. The deletion of its last workload triggers
+# a reconcile immediately.
+RECHECK_S = 0.5
+_WORKLOAD_KINDS: tuple[KindInfo[Any], ...] = (WORKLOAD, DEPLOYMENT)
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -76,43 +77,48 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return Done()
     if consumer is not None and can_use_service(consumer):
         return await _engage_entitled(context, membership, plane, consumer)
-    return await _withdraw_project(context, membership, plane, consumer)
+    return await _suspend_project(context, membership, plane, consumer)
 
 
 async def _engage_entitled(
     context: Context, membership: ProjectMembership, plane: PlaneName, consumer: ServiceConsumer
 ) -> Outcome:
-    """Engage the project. A finalizer keeps its consumer until the project is drained."""
+    """Engage the project. A finalizer keeps its consumer until nothing of the project runs."""
     missing = add_finalizer(PLATFORM, CONSUMER, consumer, labels.CONSUMER_FINALIZER)
     await apply_plan(context.planes, Plan(tuple(missing)))
+    membership.set_suspended(plane, suspended=False)
     await membership.engage(plane, entitled=True)
     return Done()
 
 
-async def _withdraw_project(
+async def _suspend_project(
     context: Context,
     membership: ProjectMembership,
     plane: PlaneName,
     consumer: ServiceConsumer | None,
 ) -> Outcome:
-    """Drain a project without access, then release its consumer.
+    """Suspend a project without access. Release its consumer when nothing runs.
 
-    While workloads remain, the project counts as entitled, so that its controllers delete them.
+    While workloads remain, the project counts as entitled, so that its controllers stop them.
     """
+    if not await _is_current(context.planes.require(PLATFORM), plane, consumer):
+        return Requeue(RECHECK_S)
+    membership.set_suspended(plane, suspended=True)
     if not membership.is_engaged(plane):
         await membership.engage(plane, entitled=False)
-    if not _has_workloads(context.planes.require(plane)):
-        if not await _is_drained(context.planes.require(plane)):
-            return Requeue(DRAIN_S)
+    project = context.planes.require(plane)
+    if not _has_workloads(project):
+        if not await _is_without_workloads(project):
+            return Requeue(RECHECK_S)
         await membership.engage(plane, entitled=False)
         return await _release_consumer(context, consumer)
     await membership.engage(plane, entitled=True)
-    client = context.planes.require(plane).uncached
-    remaining = await list_objects(client, _DRAINED_KINDS)
-    # Check access after the list, so that no object is deleted that was created with new access.
-    if await _is_current(context.planes.require(PLATFORM), plane, consumer):
-        await delete_objects(client, remaining)
-    return Requeue(DRAIN_S)
+    if consumer is None or not consumer.is_terminating:
+        return Done()
+    deployments = (await context.planes.require(plane).uncached.list(DEPLOYMENT)).items
+    if deployments_still_running(deployments):
+        return Requeue(RECHECK_S)
+    return await _release_consumer(context, consumer)
 
 
 async def _is_current(
@@ -145,16 +151,16 @@ async def _release_consumer(context: Context, consumer: ServiceConsumer | None) 
 
 
 def _has_workloads(project: CachedClient) -> bool:
-    return any(project.read(kind).refs() for kind in _DRAINED_KINDS)
+    return any(project.read(kind).refs() for kind in _WORKLOAD_KINDS)
 
 
-async def _is_drained(project: CachedClient) -> bool:
+async def _is_without_workloads(project: CachedClient) -> bool:
     """Return True if live reads find neither an active entitlement nor workloads in the project."""
     entitlement = await project.get_uncached(ENTITLEMENT, Ref("", SERVICE))
     is_requested = entitlement is not None and not entitlement.is_terminating
     if entitlement is not None and is_requested and entitlement.status.phase == ACTIVE:
         return False
-    return not any([(await project.uncached.list(kind)).items for kind in _DRAINED_KINDS])
+    return not any([(await project.uncached.list(kind)).items for kind in _WORKLOAD_KINDS])
 
 
 def map_consumer(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:

@@ -6,7 +6,8 @@ WorkloadRevision.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from msgspec.structs import replace
@@ -49,7 +50,9 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     workload = client.read(WORKLOAD).get(key.ref)
     if workload is None:
         return Done()
-    found = observe_workload(client, workload)
+    membership = context.membership
+    is_suspended = membership is not None and membership.is_suspended(key.plane)
+    found = dataclasses.replace(observe_workload(client, workload), is_suspended=is_suspended)
     outcome = await apply_plan(
         context.planes, plan_workload_lifecycle(key.plane, found, context.now())
     )
@@ -109,6 +112,15 @@ def map_ownerless_deployment(client: CachedClient, change: ObjectChange[Any]) ->
         )
 
 
+async def suspension_changes(context: Context, client: CachedClient) -> AsyncIterator[Key]:
+    """Yield all workloads of the project whenever it is suspended or resumed."""
+    if context.membership is None:
+        return
+    async for _ in context.membership.suspension_changes(client.plane):
+        for ref in client.cached(WORKLOAD).refs():
+            yield Key(client.plane, ref)
+
+
 def type_name(workload: Workload) -> str:
     return size_name(workload.spec.template.spec.runtime.resources.instance_type)
 
@@ -135,6 +147,7 @@ WORKLOAD_CONTROLLER = Controller(
     ),
     indexes=(Index(WORKLOAD, BY_INSTANCE_TYPE, lambda workload: (type_name(workload),)),),
     finalizers=(labels.WORKLOAD_FINALIZER,),
+    external_sources=(suspension_changes,),
     entitled_only=True,
 )
 

@@ -7,8 +7,9 @@
   service depends on. It is their controller owner. Objects without this owner are never changed or
   deleted.
 - A grant that an operator changed is kept, also when the entitlement is deleted.
-- A deleted entitlement first deletes its consumer, which terminates until the workloads are gone,
-  and then its other objects. A consumer that is denied or suspended is kept (``_is_kept``).
+- A deleted entitlement first deletes its consumer, which terminates until no instance runs, and
+  then its other objects. A consumer that is denied or suspended is kept (``_is_kept``). Workloads
+  stay.
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ from datum_compute.planning.platform.services import is_published, suspension
 
 # Interval of checks that all objects exist, in case an event was missed.
 RESYNC_S = 300.0
+# Interval of checks of a deleted entitlement while instances stop.
+STOPPING_RECHECK_S = 1.0
 
 Owned = TypeVar("Owned", bound=ApiObject)
 
@@ -92,6 +95,7 @@ class EntitlementInputs:
     bindings: Sequence[LocationBinding] = ()
     entitlements: Sequence[ServiceEntitlement] = ()  # all of the project
     offered: frozenset[str] = frozenset()  # names of all services that can be requested
+    is_running: bool = False  # an instance of the service may run in the project
 
     @property
     def project(self) -> str:
@@ -284,9 +288,13 @@ def _plan_removal(inputs: EntitlementInputs) -> Plan:
         deletion = Delete(
             PLATFORM, CONSUMER, ref_of(consumer), consumer.metadata.uid, "no longer requested"
         )
-        wait = Wait("waiting for the workloads to be deleted before access ends")
+        wait = Wait("waiting for the instances to stop before access ends")
         deletions: tuple[Action, ...] = () if consumer.is_terminating else (deletion,)
         return Plan((*deletions, wait), requeue_after_s=30.0)
+    if inputs.is_running:
+        return Plan(
+            (Wait("waiting for the instances to stop"),), requeue_after_s=STOPPING_RECHECK_S
+        )
     dependents: tuple[tuple[KindInfo[Any], Sequence[ApiObject]], ...] = (
         (ENTITLEMENT, inputs.entitlements),
         (LOCATION_BINDING, inputs.bindings),

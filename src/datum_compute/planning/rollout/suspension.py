@@ -21,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from datum_compute.api.compute.deployment import WorkloadDeployment, WorkloadDeploymentSpec
 from datum_compute.api.compute.instance import AVAILABLE, Instance, InstanceControl
 from datum_compute.api.compute.server import Server
+from datum_compute.api.compute.workload import Workload
 from datum_compute.api.conditions import (
     FALSE,
     UNKNOWN,
@@ -50,6 +51,13 @@ def halt_reason(spec: WorkloadDeploymentSpec | InstanceControl) -> Reason | None
     if spec.suspended:
         return Reason.PROJECT_SUSPENDED
     return Reason.STOPPED if spec.stopped else None
+
+
+def workload_halt_reason(workload: Workload, *, is_suspended: bool) -> Reason | None:
+    """Return why the workload is halted; ``is_suspended`` is True if its project is suspended."""
+    if is_suspended:
+        return Reason.PROJECT_SUSPENDED
+    return Reason.STOPPED if workload.spec.stopped else None
 
 
 def halt_cause(reason: Reason) -> str:

@@ -3,7 +3,8 @@
 Rules of the order:
 - Cities are ordered as the placements of the workload, then as their ``cityCodes``. With two or
   more cities the default is one city after the other (``cityOrder``).
-- A city that waits keeps the template of its deployment. A paused rollout does not advance.
+- A city that waits keeps the template of its deployment. The rollout of a paused, suspended or
+  stopped workload does not advance.
 - A city is Done when its cell reports a complete rollout of the generation and the template that
   the deployment has. It stays Done until the template changes.
 - A city that is unreachable, drained or not placed is Skipped: it keeps its template, and the next
@@ -69,13 +70,15 @@ def plan_city_templates(
     assignments: Assignments,
     deployments: Sequence[WorkloadDeployment],
     revisions: Sequence[WorkloadRevision] = (),
+    *,
+    is_halted: bool = False,
 ) -> CityTemplates:
     """Decide which template each city gets.
 
     ``revisions`` are those of this workload, oldest first. They are required only if
-    ``needs_revisions`` is True.
+    ``needs_revisions`` is True. The rollout of a workload that ``is_halted`` does not advance.
     """
-    order = _CityOrder(workload, deployments, revisions)
+    order = _CityOrder(workload, deployments, revisions, is_halted=is_halted)
     return order.plan(assignments)
 
 
@@ -142,9 +145,12 @@ class _CityOrder:
         workload: Workload,
         deployments: Sequence[WorkloadDeployment],
         revisions: Sequence[WorkloadRevision],
+        *,
+        is_halted: bool = False,
     ) -> None:
         self._workload = workload
         self._revisions = revisions
+        self._is_frozen = workload.spec.paused or is_halted
         self._recorded = workload.status.rollout
         self._spec_hash = template_hash(workload.spec.template)
         self._hashes: list[tuple[InstanceTemplate, str]] = [
@@ -277,7 +283,7 @@ class _CityOrder:
         """
         if city_order_of(self._workload) == "Parallel":
             return [slot for slot in slots if slot.template]
-        if self._workload.spec.paused:
+        if self._is_frozen:
             return []
         groups = self._groups([slot for slot in slots if slot.state != "Skipped"])
         for group in groups:

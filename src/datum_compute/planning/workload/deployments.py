@@ -38,6 +38,7 @@ from datum_compute.planning.quota.workload_claims import (
     quota_block_reason,
     release_workload_claim,
 )
+from datum_compute.planning.rollout.suspension import workload_halt_reason
 from datum_compute.planning.workload.city_order import Assignments, plan_city_templates
 from datum_compute.planning.workload.deletion import (
     plan_deployment_deletions,
@@ -63,6 +64,7 @@ class WorkloadObjects:
     claim: ResourceClaim | None
     revisions: Sequence[WorkloadRevision]  # only if it is terminating, or ``needs_revisions``
     instance_type: InstanceType | None
+    is_suspended: bool = False  # the project is
 
 
 def plan_workload_lifecycle(plane: PlaneName, found: WorkloadObjects, now: str) -> Plan:
@@ -92,7 +94,13 @@ def plan_workload_lifecycle(plane: PlaneName, found: WorkloadObjects, now: str) 
         rest = _plan_blocked(plane, workload, block_reason, now)
     else:
         rest = plan_workload(
-            plane, workload, found.deployments, now, found.instance_type, found.revisions
+            plane,
+            workload,
+            found.deployments,
+            now,
+            found.instance_type,
+            found.revisions,
+            is_suspended=found.is_suspended,
         )
     return replace(rest, actions=(*first, *rest.actions))
 
@@ -104,23 +112,27 @@ def plan_workload(
     now: str,
     instance_type: InstanceType | None = None,
     revisions: Sequence[WorkloadRevision] = (),
+    *,
+    is_suspended: bool = False,
 ) -> Plan:
     """Plan the deployments and the status of a Workload.
 
-    ``deployments`` are all deployments with this workload's uid. A new rollback is recorded in the
-    status first. Otherwise a restart of the controller between two cities would start the failed
-    template again.
+    ``deployments`` are all deployments with this workload's uid. ``is_suspended`` is True if the
+    project is suspended. A new rollback is recorded in the status first. Otherwise a restart of the
+    controller between two cities would start the failed template again.
     """
     if workload.is_terminating:
         return plan_workload_deletion(plane, workload, deployments, now)
     finalizer_patches = add_finalizer(plane, WORKLOAD, workload, labels.WORKLOAD_FINALIZER)
     if finalizer_patches:
         return Plan(tuple(finalizer_patches))
-    assignments = _assign_all_cities(workload, deployments, now)
+    halted = workload_halt_reason(workload, is_suspended=is_suspended)
+    is_halted = halted is not None
+    assignments = _assign_all_cities(workload, deployments, now, is_halted=is_halted)
     own = own_revisions(workload, revisions)
-    cities = plan_city_templates(workload, assignments, deployments, own)
+    cities = plan_city_templates(workload, assignments, deployments, own, is_halted=is_halted)
     fallbacks = {name: [s.status for s in found if s.status] for name, found in assignments.items()}
-    decided = Decisions(fallbacks, cities.rollout)
+    decided = Decisions(fallbacks, cities.rollout, halted)
     status = workload_status(workload, deployments, now, instance_type, decided)
     if cities.is_rollback_new:
         return Plan(tuple(plan_status(plane, WORKLOAD, workload, status)))
@@ -131,7 +143,9 @@ def plan_workload(
     unwanted = [d for name, d in sorted(observed.items()) if name not in desired]
     actions = plan_deployment_deletions(plane, unwanted, UNWANTED)
     for name, deployment in sorted(desired.items()):
-        actions += _plan_deployment(plane, deployment, observed.get(name))
+        spec = msgspec.structs.replace(deployment.spec, suspended=is_suspended)
+        wanted = msgspec.structs.replace(deployment, spec=spec)
+        actions += _plan_deployment(plane, wanted, observed.get(name))
     is_new = not workload.status.observed_generation
     if is_new and any(isinstance(action, Create) for action in actions):
         return Plan(tuple(actions))  # the next reconcile writes the first status
@@ -162,10 +176,14 @@ def _plan_blocked(
 
 
 def _assign_all_cities(
-    workload: Workload, deployments: Sequence[WorkloadDeployment], now: str
+    workload: Workload,
+    deployments: Sequence[WorkloadDeployment],
+    now: str,
+    *,
+    is_halted: bool = False,
 ) -> Assignments:
     return {
-        placement.name: assign_cities(workload, placement, deployments, now)
+        placement.name: assign_cities(workload, placement, deployments, now, is_halted=is_halted)
         for placement in workload.spec.placements
     }
 
@@ -221,6 +239,7 @@ def _build_deployment(
             template=template,
             scale_settings=placement.scale_settings,
             paused=workload.spec.paused,
+            stopped=workload.spec.stopped,
         ),
     )
 

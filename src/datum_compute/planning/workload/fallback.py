@@ -12,6 +12,8 @@ Rules:
   in the same way.
 - Replicas return only on request: the annotation ``returned-at`` of the workload contains the time.
   Then the city gets its replicas again, and the fallback is removed once they are Available.
+- A suspended or stopped workload keeps its cities. The time for which its instances are stopped
+  does not count as a failure of a city.
 - The deployments record the assignment: the deployment of a fallback has an annotation with the
   city that it replaces.
 """
@@ -54,6 +56,7 @@ _WORKLOAD_CAUSES = frozenset(
         *QUOTA_DENIED,
         *(Reason.NETWORK_NOT_FOUND, Reason.AWAITING_PROPAGATION, Reason.REMOVING),
         Reason.REGISTRY_UNREACHABLE,
+        *(Reason.PROJECT_SUSPENDED, Reason.STOPPED, Reason.STOPPING),
     }
 )
 _ROLLOUT_REASONS = (Reason.ROLLING_OUT, Reason.ROLLOUT_PAUSED)
@@ -76,16 +79,24 @@ class CityAssignment:
 
 
 def assign_cities(
-    workload: Workload, placement: Placement, deployments: Iterable[WorkloadDeployment], now: str
+    workload: Workload,
+    placement: Placement,
+    deployments: Iterable[WorkloadDeployment],
+    now: str,
+    *,
+    is_halted: bool = False,
 ) -> list[CityAssignment]:
-    """Assign every city of the placement, given all deployments of the workload."""
+    """Assign every city of the placement, given all deployments of the workload.
+
+    If the workload ``is_halted``, its replicas stay in the cities where they are.
+    """
     of_placement = [d for d in deployments if d.spec.placement_name == placement.name]
     active = {d.spec.city_code: d for d in of_placement if not d.is_terminating}
     used_cities = {d.spec.city_code for d in of_placement}
     assignments = []
     for city in map(normalize_city, placement.city_codes):
         decision = FallbackDecision(workload, placement, city, active, frozenset(used_cities), now)
-        assignment = decision.assign()
+        assignment = decision.keep() if is_halted else decision.assign()
         used_cities.update(assignment.wanted)
         assignments.append(assignment)
     return assignments
@@ -113,15 +124,27 @@ class FallbackDecision:
     used_cities: frozenset[str]
     now: str
 
-    def assign(self) -> CityAssignment:
-        own = self.active.get(self.city)
-        fallbacks = sorted(
+    def keep(self) -> CityAssignment:
+        """Return the present assignment: no time counts while the workload is halted."""
+        fallbacks = self._fallbacks()
+        is_used = self.city in self.active or not fallbacks
+        cities = (*((self.city,) if is_used else ()), *(d.spec.city_code for d in fallbacks))
+        known = (p for p in self.workload.status.placements if p.name == self.placement.name)
+        recorded = (f for p in known for f in p.fallbacks if f.city_code == self.city)
+        return CityAssignment(self.city, cities, next(recorded, None))
+
+    def _fallbacks(self) -> list[WorkloadDeployment]:
+        return sorted(
             (d for d in self.active.values() if fallback_for(d) == self.city),
             key=lambda deployment: (
                 deployment.metadata.creation_timestamp or "",
                 deployment.metadata.name,
             ),
         )
+
+    def assign(self) -> CityAssignment:
+        own = self.active.get(self.city)
+        fallbacks = self._fallbacks()
         if not fallbacks:
             return self._assign_without_fallback(own)
         current = [d for d in fallbacks if self._is_current(d)]

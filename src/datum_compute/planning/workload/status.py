@@ -4,6 +4,7 @@ Rules:
 - Counts are added up.
 - Available is True if any deployment is available. Otherwise the condition of the worst deployment
   is used.
+- A suspended or stopped workload reports that, instead of the conditions of its cities.
 - Progressing reports a complete rollout if every city reports one for the current template.
   Otherwise the condition of the worst city is used. It names the cities that wait for their turn.
   After a rollback it is False until the template of the workload changes.
@@ -44,6 +45,12 @@ from datum_compute.api.conditions import (
 from datum_compute.api.planes import normalize_city
 from datum_compute.planning.platform.instance_types import with_size_notice
 from datum_compute.planning.rollout.status import sum_blocked
+from datum_compute.planning.rollout.suspension import (
+    deployments_still_running,
+    halt_cause,
+    halted_value,
+    is_deployment_stopped,
+)
 from datum_compute.planning.workload.fallback import fallback_for, fallback_message
 from datum_compute.planning.workload.templates import (
     CurrentTemplates,
@@ -77,6 +84,7 @@ class Decisions:
 
     fallbacks: Mapping[str, Sequence[PlacementFallback]]  # by placement
     rollout: WorkloadRollout
+    halted: Reason | None = None  # why the workload is suspended or stopped
 
 
 def workload_status(
@@ -112,10 +120,17 @@ def workload_status(
         Reason.NO_AVAILABLE_PLACEMENTS,
     )
     conditions = workload.status.conditions
-    for condition in (
-        _available_condition(ordered, reason_if_available, reason_if_unreported, generation, now),
-        _progressing_condition(workload, ordered, rollout, now),
-    ):
+    available = _available_condition(
+        ordered, reason_if_available, reason_if_unreported, generation, now
+    )
+    progressing = _progressing_condition(workload, ordered, rollout, now)
+    halted = decisions.halted if decisions is not None else None
+    if halted is not None:
+        value = _halted_available(ordered, halted)
+        available = make_condition(AVAILABLE, value, generation=generation, now=now)
+        value = ConditionValue(UNKNOWN, halted, halted_value(halted).message)
+        progressing = make_condition(PROGRESSING, value, generation=generation, now=now)
+    for condition in (available, progressing):
         conditions = with_condition(conditions, condition)
     conditions = with_size_notice(conditions, instance_type, generation=generation, now=now)
     all_fallbacks = [f for name in sorted(by_placement) for f in by_placement[name]]
@@ -128,6 +143,23 @@ def workload_status(
         rollout=rollout,
         **_sum_counts(workload, workload.spec.placements, ordered),
     )
+
+
+def _halted_available(deployments: Sequence[WorkloadDeployment], reason: Reason) -> ConditionValue:
+    """Return Available of a suspended or stopped workload.
+
+    The reason is Stopping until each reachable cell has confirmed that nothing runs.
+    """
+    running = sorted({d.spec.city_code for d in deployments_still_running(deployments)})
+    if running:
+        message = f"Waiting for {', '.join(running)} to stop, because {halt_cause(reason)}"
+        return ConditionValue(FALSE, Reason.STOPPING, message)
+    halted = halted_value(reason)
+    missing = sorted({d.spec.city_code for d in deployments if not is_deployment_stopped(d)})
+    if not missing:
+        return halted
+    message = f"{halted.message}; {', '.join(missing)} cannot confirm it"
+    return ConditionValue(FALSE, reason, message)
 
 
 def _with_fallback_notice(
