@@ -14,13 +14,21 @@ from typing import Any
 import pytest
 import yaml
 
+from datum_compute.api.compute.instance_type import InstanceType
 from datum_compute.api.core import ConfigMap
 from datum_compute.api.errors import Unreachable
 from datum_compute.api.http import Request, Response
-from datum_compute.api.kinds import CONFIG_MAP, ENTITLEMENT, LOCATION_BINDING, WORKLOAD
+from datum_compute.api.kinds import (
+    CONFIG_MAP,
+    ENTITLEMENT,
+    INSTANCE_TYPE,
+    LOCATION_BINDING,
+    WORKLOAD,
+)
 from datum_compute.api.labels import DEPLOY, RESTARTED_AT
 from datum_compute.api.meta.codec import JsonObject, encode, from_json
 from datum_compute.api.meta.objects import ObjectMeta, Ref
+from datum_compute.api.planes import PLATFORM
 from datum_compute.api.quota import INSTANCES, METRICS
 from datum_compute.api.services import ServiceEntitlement
 from datum_compute.client.client import Client
@@ -130,13 +138,29 @@ def test_an_unavailable_city_causes_a_warning(
         await patch_status_of(client, LOCATION_BINDING, Ref("", "dfw"), {"conditions": [available]})
 
     world.do(close)
-    warning = "  Warning: DFW cannot be used now, and is waited for: Cell dfw is away\n"
+    warning = "DFW cannot be used now, and is waited for: Cell dfw is away"
     assert cli.run(*FIRST) == 0
-    assert warning in cli.err
+    assert cli.err.count(warning) == 1
     assert cli.run("deploy", "web", "--image=web:2", "--dry-run") == 0
     assert (warning in cli.err) == again
     assert cli.run("deploy", "web", "--image=web:2", "--dry-run", "-o", "json") == 0
     assert bool(json.loads(cli.out)["warnings"]) == again
+
+
+def test_a_warning_of_the_server_is_printed_once(cli: CliRunner, world: World) -> None:
+    async def deprecate(client: Client) -> None:
+        resources = {"cpu": "2", "memory": "4Gi"}
+        for name in ("d2-large", "d3-large"):
+            new = {"metadata": {"name": name}, "spec": {"resources": resources}}
+            await client.create(INSTANCE_TYPE, from_json(new, InstanceType))
+        lifecycle = {"phase": "Deprecated", "replacementInstanceType": "d3-large"}
+        await client.patch(INSTANCE_TYPE, Ref("", "d2-large"), {"spec": {"lifecycle": lifecycle}})
+
+    world.do(deprecate, PLATFORM)
+    for words in (("--dry-run",), ("-y", "--no-wait")):
+        assert cli.run(*FIRST[:-1], "--instance-type=d2-large", *words) == 0
+        assert cli.err.count("d2-large is deprecated; use d3-large instead") == 1
+        assert "Warning: spec.template" in cli.err
 
 
 def test_referenced_objects_must_exist_with_their_keys(

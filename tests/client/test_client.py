@@ -186,3 +186,13 @@ async def test_an_invalid_uid_in_the_response_to_a_patch_is_a_conflict(
     client = Client(InProcessTransport(reject), prefix="", token="", agent="test")
     with pytest.raises(raised):
         await client.patch(CONFIG_MAP, Ref("default", "one"), {"metadata": {"uid": "other"}})
+
+
+async def test_each_warning_of_a_response_is_reported() -> None:
+    response = json_response({"metadata": {"name": "a"}})
+    header = '299 - "the type is deprecated", 299 - "a \\"quoted\\" name"'
+    warned: list[str] = []
+    transport = ReplayTransport(Response(200, response.body, headers={"warning": header}))
+    client = Client(transport, prefix="", token="", agent="test", on_warning=warned.append)
+    await client.get(NAMESPACE, A)
+    assert warned == ["the type is deprecated", 'a "quoted" name']

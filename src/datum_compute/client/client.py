@@ -37,6 +37,7 @@ from datum_compute.client.responses import (
     page_with_unreadable,
     refusal_of,
     version_of,
+    warnings_of,
 )
 from datum_compute.client.transport.interface import Transport
 from datum_compute.client.watch import wait_for
@@ -61,10 +62,22 @@ _RESTARTS = 2
 
 
 class Client:
-    """Requests to one plane, as one user; without a token the transport signs in."""
+    """Requests to one plane, as one user; without a token the transport signs in.
 
-    def __init__(self, transport: Transport, *, prefix: str, token: str, agent: str) -> None:
+    ``on_warning`` is called with each warning that the server adds to a response.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        prefix: str,
+        token: str,
+        agent: str,
+        on_warning: Callable[[str], None] | None = None,
+    ) -> None:
         self._transport = transport
+        self._on_warning = on_warning
         self._prefix = prefix
         self._headers = {"accept": JSON, "user-agent": agent}
         if token:
@@ -431,6 +444,9 @@ class Client:
             headers = {**headers, "traceparent": traceparent}
         request = Request(method, self._prefix + path, query or {}, headers, body)
         response = await self._transport.send(request)
+        if self._on_warning is not None:
+            for text in warnings_of(response):
+                self._on_warning(text)
         if response.status >= 400:
             raise refusal_of(response)
         return response

@@ -8,6 +8,7 @@ UndecodableObject instead, for callers that must continue.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import cache
@@ -87,6 +88,8 @@ class _OtherEvent(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
+# Code, agent and text of one warning; the text is a quoted string.
+_WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _BOOKMARK = b'{"type":"BOOKMARK",'
 _marks = msgspec.json.Decoder(_Mark)
 
@@ -145,6 +148,12 @@ def version_of(response: Response) -> str:
     """Return the version of a list or object in a response, or an empty string."""
     found: _Versioned = _decode(response.body, _decoders(_Versioned).alone)
     return found.metadata.resource_version
+
+
+def warnings_of(response: Response) -> list[str]:
+    """Return the texts of the Warning headers, which an API server adds to a response."""
+    found = _WARNING.findall(response.headers.get("warning", ""))
+    return [re.sub(r"\\(.)", r"\1", text) for text in found]
 
 
 def refusal_of(response: Response) -> ApiError:

@@ -166,7 +166,9 @@ def check_cities_known(write: Write, answers: Answers) -> Iterable[Finding]:
     for path, city in new_cities:
         problem = problems.get(city)
         if problem is not None:
-            yield AdmissionWarning(f"{path}: {city} cannot be used now: {problem}")
+            yield AdmissionWarning(
+                f"{path}: {city} cannot be used now, and is waited for: {problem}"
+            )
         if city not in known:
             why = (
                 f"the project has no such location; {suggest_names(city, known)}"

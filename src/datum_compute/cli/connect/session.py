@@ -89,6 +89,19 @@ class Session:
         return shlex.join(["kubectl", *flags, *words[1:]])
 
 
+class WarningPrinter:
+    """Prints each warning of a server once. A preview and its write often cause the same one."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._printed: set[str] = set()
+
+    def print(self, text: str) -> None:
+        if text not in self._printed:
+            self._printed.add(text)
+            self._output.note(f"Warning: {text}", color="yellow")
+
+
 def run_in_session(
     ctx: click.Context, body: Callable[[Session], Awaitable[T]], *, as_json: bool = False
 ) -> T:
@@ -133,13 +146,14 @@ async def _run_session(
     except ValueError as error:  # an invalid certificate authority
         raise OtherError(f"Context {connection.context!r}: {error}.") from error
     async with opened as transport, AsyncExitStack() as stack:
-        client = build_client(connection, transport)
+        output = build_output(environment)
+        client = build_client(connection, transport, WarningPrinter(output).print)
         above = build_client(replace(connection, path_prefix=""), transport)
         session = Session(
             client=client,
             namespace=namespace,
             target_name=_target_name(connection.context, namespace),
-            output=build_output(environment),
+            output=output,
             environment=environment,
             platform=above if connection.path_prefix else client,
             gateway=PlaneGateway(client, connection, environment.open_transport, stack),

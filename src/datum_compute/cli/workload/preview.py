@@ -105,7 +105,7 @@ async def preview_plan(session: Session, plan: WorkloadPlan) -> Preview:
         images=tuple(images),
         warnings=(
             *_pause_warnings(session, after),
-            *_city_warnings(after, closed, scale.cities_in_use),
+            *_city_warnings(before, after, closed, scale.cities_in_use),
         ),
         problems=(*scale.shortages, *references_missing, *refused),
     )
@@ -148,21 +148,32 @@ def _pause_warnings(session: Session, after: Workload) -> list[str]:
 
 
 def _city_warnings(
-    after: Workload, closed: Mapping[str, Condition], cities_in_use: set[str]
+    before: Workload | None,
+    after: Workload,
+    closed: Mapping[str, Condition],
+    cities_in_use: set[str],
 ) -> list[str]:
-    """Return one warning for each city that cannot start the workload now.
+    """Return one warning for each city of the workload that cannot start instances now.
 
-    A drained city keeps its instances and updates them, so it is a problem for new instances only.
+    The server warns of the cities that a write adds. A drained city keeps its instances and updates
+    them, so it is a problem for new instances only.
     """
-    cities = [normalize_city(city) for p in after.spec.placements for city in p.city_codes]
+    present = set(_cities_of(before)) if before is not None else set()
     warnings = []
-    for city in dict.fromkeys(cities):
+    for city in _cities_of(after):
+        if city not in present:
+            continue
         condition = closed.get(city)
         if condition is None or (condition.reason == Reason.CELL_DRAINED and city in cities_in_use):
             continue
         why = one_line(condition.message).rstrip(".")
         warnings.append(f"Warning: {city} cannot be used now, and is waited for: {why}")
     return warnings
+
+
+def _cities_of(workload: Workload) -> list[str]:
+    cities = (normalize_city(city) for p in workload.spec.placements for city in p.city_codes)
+    return list(dict.fromkeys(cities))
 
 
 async def _closed_cities(session: Session) -> dict[str, Condition]:

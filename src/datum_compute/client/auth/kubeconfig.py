@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -272,10 +272,20 @@ def connection_of(config: Kubeconfig, context: str = "") -> Connection:
     )
 
 
-def build_client(connection: Connection, transport: Transport) -> Client:
+def build_client(
+    connection: Connection,
+    transport: Transport,
+    on_warning: Callable[[str], None] | None = None,
+) -> Client:
     """Return a client that sends the token, unless the transport renews credentials."""
     token = connection.token if connection.sign_in is None else ""
-    return Client(transport, prefix=connection.path_prefix, token=token, agent=AGENT)
+    return Client(
+        transport,
+        prefix=connection.path_prefix,
+        token=token,
+        agent=AGENT,
+        on_warning=on_warning,
+    )
 
 
 def _cluster(cluster: Entry, context: str) -> ClusterEntry:
