@@ -284,6 +284,10 @@ def test_a_running_platform_is_found_used_and_stopped(cli: CliRunner, state_dir:
     assert cli.out == f"The platform is running already at {running.url} (pid {running.pid}).\n"
     assert f"deploy web --image=IMAGE --city=DFW --kubeconfig={state_dir}/kubeconfig" in cli.err
     assert f"kubectl --kubeconfig={state_dir}/kubeconfig get workloads" in cli.err
+    cli.environ = {"KUBECONFIG": f"{state_dir}/kubeconfig"}
+    assert cli.run("local", "up", where, "--detach") == 0
+    assert "deploy web --image=IMAGE --city=DFW\n" in cli.err, "the variable selects it"
+    cli.environ = {}
     assert cli.run("local", "status", where, "-o", "json") == 0
     assert json.loads(cli.out) == {
         "running": True,

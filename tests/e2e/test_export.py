@@ -115,7 +115,7 @@ def test_an_export_copies_all_objects_and_a_second_one_writes_nothing(
     assert sorted(p["metadata"]["name"] for p in projects) == ["default", "shop"]
     eventually(lambda: _running(target), "the workload runs on the target")
     before = _versions(target)
-    assert "is there: " in export(source, target, "-y")
+    assert "exists: " in export(source, target), "without changes no confirmation is required"
     assert _versions(target) == before, "nothing is written twice"
 
 
@@ -156,7 +156,7 @@ def test_a_project_exported_to_kubernetes_planes_runs_there(
         assert "All objects were copied to project/default" in moved
         eventually(lambda: _is_available(project), "it is available on the target")
         before = _written(project)
-        assert "is there: " in export(source, target, *flags, to="project/default")
+        assert "exists: " in export(source, target, *flags, to="project/default")
         assert _written(project) == before, "nothing is written twice"
     finally:
         for path in (

@@ -64,6 +64,12 @@ def test_undo_after_a_scale_restores_the_last_other_template(cli: CliRunner, wor
     assert (image(world), replicas(world)) == ("web:1", 3)
 
 
+def test_undo_to_the_current_revision_changes_nothing(cli: CliRunner, world: World) -> None:
+    assert cli.run("rollout", "undo", "web", "--to-revision=3") == 0
+    assert cli.err.startswith("Revision 3 is the current one.\nNo changes to workload web")
+    assert world.writes == []
+
+
 def test_undo_of_a_scale_requires_a_flag(cli: CliRunner, world: World) -> None:
     assert cli.run("rollout", "undo", "web", "--only=scale") == 0
     assert (image(world), replicas(world)) == ("web:2", 1)

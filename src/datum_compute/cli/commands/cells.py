@@ -99,9 +99,9 @@ def drain(ctx: click.Context, name: str) -> None:
         running = len(await _list_deployment_names(session, name))
         session.output.data(f"Cell {name} is drained: no new work is placed there.")
         if running:
-            held = render_count(running, "deployment")
             session.output.note(
-                f"{held} still placed there; delete or move them to empty the cell."
+                f"Still placed there: {render_count(running, 'deployment')}. "
+                "To empty the cell, delete or move their workloads."
             )
 
     run_on_hub(ctx, body)

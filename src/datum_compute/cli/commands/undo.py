@@ -64,10 +64,10 @@ def undo(
         current = revisions[-1].name
         undo_command = session.command("rollout", "undo", name, f"--to-revision={current}")
         number = target.name
-        session.emit_event(
-            UndoEvent(workload=name, revision=number, undo_with=undo_command),
-            f"Restoring revision {number}. To undo this: {undo_command}",
-        )
+        text = f"Restoring revision {number}. To undo this: {undo_command}"
+        if number == current:
+            text = f"Revision {number} is the current one."
+        session.emit_event(UndoEvent(workload=name, revision=number, undo_with=undo_command), text)
         await change_workload(
             session,
             name,

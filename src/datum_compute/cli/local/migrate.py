@@ -152,16 +152,17 @@ async def _run_export(
         _check_capacity(target, moves, options)
         if not target.keeps_access:
             moves = [replace(m, copies=replace(m.copies, entitlements=())) for m in moves]
-        rejected = await _show_plan(output, target, moves, options)
+        planned = await _show_plan(output, target, moves, options)
         if options.dry_run:
             output.note("Nothing was changed: this was a dry run.")
             return
-        if rejected:
+        if planned[REFUSED]:
             raise FailedError(
-                f"{options.to} would reject {render_count(rejected, 'object')}.",
+                f"{options.to} would reject {render_count(planned[REFUSED], 'object')}.",
                 "Nothing was changed.",
             )
-        if not options.yes:
+        has_changes = planned.keys() != {KEEP}
+        if has_changes and not options.yes:
             confirm(environment, f"Copy this to {options.to}?")
         await _copy_projects(output, target, moves, options)
 
@@ -279,17 +280,18 @@ def _check_capacity(target: Target, moves: Sequence[Move], options: _ExportOptio
 
 async def _show_plan(
     output: Output, target: Target, moves: Sequence[Move], options: _ExportOptions
-) -> int:
-    """Print the plan. Return the number of objects that the target would reject."""
-    rows, rejected = [], 0
+) -> Counter[str]:
+    """Print the plan. Return the number of objects by action."""
+    rows: list[tuple[object, ...]] = []
+    planned: Counter[str] = Counter()
     for move in moves:
         for missing in move.copies.missing:
             output.note(f"Project {move.project} refers to {missing}, which does not exist.")
         for step in await plan_move(target, move, force=options.force):
-            rejected += step.action == REFUSED
+            planned[step.action] += 1
             rows.append((move.project, step.copy.kind.kind, step.copy.ref, step.action, step.why))
     output.data(output.table(("PROJECT", "KIND", "NAME", "ACTION", "NOTE"), rows))
-    return rejected
+    return planned
 
 
 async def _copy_projects(

@@ -147,7 +147,7 @@ def _is_kept(found: JsonObject) -> bool:
 
 
 MANAGER = "datumctl-export"
-CREATE, CHANGE, KEEP, REFUSED = "create", "change", "is there", "refused"
+CREATE, CHANGE, KEEP, REFUSED = "create", "change", "exists", "refused"
 _WHOLE = (
     "data",
     "binaryData",

@@ -299,9 +299,13 @@ def _print_running(
 
 def _is_found_by_default(environment: CliEnvironment, state_dir: Path) -> bool:
     """Return True if other commands use this platform without further flags."""
-    variables = (API_HOST, CREDENTIALS_HELPER, KUBECONFIG)
-    is_default = state_dir == default_state_dir(environment).resolve()
-    return is_default and not any(environment.environ.get(name) for name in variables)
+    environ = environment.environ
+    if environ.get(API_HOST) or environ.get(CREDENTIALS_HELPER):
+        return False
+    selected = environ.get(KUBECONFIG)
+    if selected:
+        return Path(selected) == state_dir / "kubeconfig"
+    return state_dir == default_state_dir(environment).resolve()
 
 
 local.add_command(local_status)
