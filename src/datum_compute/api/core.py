@@ -18,6 +18,7 @@ from datum_compute.api.meta.fields import (
     SecretText,
     doc,
     map_by,
+    merge_patch_by,
 )
 from datum_compute.api.meta.objects import ApiObject, KindInfo, Selectable, TableColumn
 
@@ -47,7 +48,10 @@ class NamespaceStatus(ApiStruct, frozen=True, kw_only=True):
         str, doc("Active, or Terminating while the contents of a deleted namespace are deleted.")
     ] = "Active"
     conditions: Annotated[
-        list[NamespaceCondition], map_by("type"), doc("Why a deleted namespace still exists.")
+        list[NamespaceCondition],
+        map_by("type"),
+        merge_patch_by("type"),
+        doc("Why a deleted namespace still exists."),
     ] = []
 
 
@@ -174,7 +178,9 @@ class ServiceAccount(ApiObject, frozen=True, kw_only=True):
     """A ServiceAccount is an identity for programs. They authenticate with its tokens."""
 
     secrets: Annotated[
-        list[ObjectReference], doc("Secrets that programs of this account can use.")
+        list[ObjectReference],
+        merge_patch_by("name"),
+        doc("Secrets that programs of this account can use."),
     ] = []
     image_pull_secrets: Annotated[
         list[LocalObjectReference], doc("Secrets with the credentials of image registries.")

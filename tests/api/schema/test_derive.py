@@ -11,7 +11,13 @@ import pytest
 
 from datum_compute.api.kinds import CLUSTER, KINDS, POLICY, WORK, WORKLOAD
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.api.meta.fields import LIST_KEYS, LIST_TYPE, VALIDATIONS
+from datum_compute.api.meta.fields import (
+    LIST_KEYS,
+    LIST_TYPE,
+    PATCH_KEY,
+    PATCH_STRATEGY,
+    VALIDATIONS,
+)
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.reviews import REVIEWS
 from datum_compute.api.schema.derive import INT_OR_STRING, PRESERVE, structural_schema
@@ -43,12 +49,14 @@ KEYWORDS = {
     *("description", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"),
     *("pattern", "format", PRESERVE, LIST_TYPE, LIST_KEYS, VALIDATIONS, INT_OR_STRING, "anyOf"),
 }
+# Definitions of custom kinds cannot contain these.
+PATCH_KEYWORDS = {PATCH_STRATEGY, PATCH_KEY}
 
 
 @EACH_KIND
 def test_schemas_contain_only_keywords_of_structural_schemas(kind: KindInfo[Any]) -> None:
     for path, schema in nodes(kind.kind, structural_schema(kind)):
-        assert set(schema) <= KEYWORDS, path
+        assert set(schema) <= (KEYWORDS | PATCH_KEYWORDS if kind.built_in else KEYWORDS), path
         typed = "type" in schema or schema.get(PRESERVE) or schema.get(INT_OR_STRING)
         assert typed, f"{path} has no type"
         assert ("anyOf" in schema) is bool(schema.get(INT_OR_STRING)), path

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from datum_compute.api.errors import BadRequest
 from datum_compute.api.http import STRATEGIC_PATCH
-from datum_compute.api.kinds import NAMESPACE
+from datum_compute.api.kinds import DEFINITION, NAMESPACE, SERVICE_ACCOUNT
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.server.verbs.strategic_merge import apply_strategic_merge
 from testkit.api_server.running_server import WORKLOADS, InProcessServer, namespace, workload
 
-ACCOUNT = replace(NAMESPACE, kind="ServiceAccount", plural="serviceaccounts", namespaced=True)
 TEAM = "/api/v1/namespaces/team"
 HEADERS = {"content-type": STRATEGIC_PATCH}
 
@@ -28,7 +26,7 @@ def owners(*owned: JsonObject) -> JsonObject:
 
 
 def apply_patch(old: JsonObject, patch: Any) -> JsonObject:
-    return apply_strategic_merge(ACCOUNT, old, patch)
+    return apply_strategic_merge(SERVICE_ACCOUNT, old, patch)
 
 
 def test_objects_merge_and_null_removes() -> None:
@@ -54,6 +52,17 @@ def test_lists_of_values_are_merged() -> None:
 def test_all_other_lists_are_replaced() -> None:
     found = apply_patch({"rules": [1, 2]}, {"rules": [3]})
     assert found == {"rules": [3]}
+    pulled = apply_patch(
+        {"imagePullSecrets": [{"name": "a"}]}, {"imagePullSecrets": [{"name": "b"}]}
+    )
+    assert pulled == {"imagePullSecrets": [{"name": "b"}]}
+
+
+def test_conditions_of_a_definition_are_replaced() -> None:
+    """They are merged by type in an apply, but Kubernetes marks no merge key for patches."""
+    old = {"status": {"conditions": [{"type": "A"}, {"type": "B"}]}}
+    patch = {"status": {"conditions": [{"type": "C"}]}}
+    assert apply_strategic_merge(DEFINITION, old, patch) == patch
 
 
 def test_an_item_can_be_deleted_and_a_list_replaced() -> None:

@@ -1,8 +1,9 @@
 """Field types that several kinds share, and annotations: description, list merge, immutability.
 
-``doc`` describes a field, ``map_by`` and ``SET`` define how a list is merged, and ``immutable``
-rejects changes. A pattern always comes with a maximum length, because checks of long values would
-take too long, and uses only the syntax of RE2. Only required fields outside lists can be immutable.
+``doc`` describes a field, ``map_by`` and ``SET`` define how server-side apply merges a list, and
+``merge_patch_by`` how a strategic merge patch does. ``immutable`` rejects changes. A pattern always
+comes with a maximum length, because checks of long values would take too long, and uses only the
+syntax of RE2. Only required fields outside lists can be immutable.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from msgspec import Meta
 from datum_compute.api.meta.codec import ApiStruct
 
 LIST_TYPE, LIST_KEYS = "x-kubernetes-list-type", "x-kubernetes-list-map-keys"
+PATCH_STRATEGY, PATCH_KEY = "x-kubernetes-patch-strategy", "x-kubernetes-patch-merge-key"
 VALIDATIONS = "x-kubernetes-validations"
 IMMUTABLE_RULE = "self == oldSelf"
 
@@ -29,6 +31,13 @@ def doc(text: str) -> Meta:
 def map_by(*keys: str) -> Meta:
     """Merge a list item by item. The values of these fields identify an item."""
     return Meta(extra_json_schema={LIST_TYPE: "map", LIST_KEYS: list(keys)})
+
+
+def merge_patch_by(key: str) -> Meta:
+    """Merge a list item by item in a strategic merge patch. The value of the field identifies an
+    item. Without this mark, the patch replaces the list. Only built-in kinds accept such a patch.
+    """
+    return Meta(extra_json_schema={PATCH_STRATEGY: "merge", PATCH_KEY: key})
 
 
 def immutable(hint: str) -> Meta:
@@ -46,6 +55,8 @@ def defaults_to(value: Any) -> Meta:
 
 
 SET = Meta(extra_json_schema={LIST_TYPE: "set"})
+# Like ``merge_patch_by``, for a list of scalars: the patch adds its values.
+MERGE_PATCH_VALUES = Meta(extra_json_schema={PATCH_STRATEGY: "merge"})
 MAP_BY_NAME = map_by("name")
 
 

@@ -6,7 +6,14 @@ from dataclasses import dataclass, field
 from typing import Annotated, Generic, NamedTuple, TypeVar
 
 from datum_compute.api.meta.codec import ApiStruct
-from datum_compute.api.meta.fields import SET, DateTime, doc, map_by
+from datum_compute.api.meta.fields import (
+    MERGE_PATCH_VALUES,
+    SET,
+    DateTime,
+    doc,
+    map_by,
+    merge_patch_by,
+)
 
 T = TypeVar("T", bound="ApiObject")
 
@@ -58,11 +65,15 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
         dict[str, str], doc("Keys and values of tools. Selectors cannot use them.")
     ] = {}
     finalizers: Annotated[
-        list[str], SET, doc("Finalizers that must be removed before a deleted object is removed.")
+        list[str],
+        SET,
+        MERGE_PATCH_VALUES,
+        doc("Finalizers that must be removed before a deleted object is removed."),
     ] = []
     owner_references: Annotated[
         list[OwnerReference],
         map_by("uid"),
+        merge_patch_by("uid"),
         doc("Owners of the object. It is deleted when all owners are deleted."),
     ] = []
 

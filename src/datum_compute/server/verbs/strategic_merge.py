@@ -1,20 +1,22 @@
 """Strategic merge patch for built-in kinds: a merge patch that merges some lists item by item.
 
-``_SHARED`` and ``_OF_KIND`` map the path of each such list to its merge key, the field that
-identifies an item. The merge key of a list of scalars is ``_VALUES``. All other lists are replaced.
-A patch can contain directives: ``$patch`` (replace, merge, delete), ``$retainKeys``,
-``$deleteFromPrimitiveList/<list>`` and ``$setElementOrder/<list>``. To add a kind with merged
-lists, add a line to ``_OF_KIND``.
+The merge key of a list is the field that identifies an item. The API types mark the merged lists
+with ``merge_patch_by`` or ``MERGE_PATCH_VALUES`` (api/meta/fields.py); other lists are replaced. A
+patch can contain directives: ``$patch`` (replace, merge, delete), ``$retainKeys``,
+``$deleteFromPrimitiveList/<list>`` and ``$setElementOrder/<list>``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from datum_compute.api.errors import BadRequest, shorten
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.api.meta.objects import KindInfo
+from datum_compute.api.meta.fields import PATCH_KEY, PATCH_STRATEGY
+from datum_compute.api.meta.objects import KindInfo, ObjectMeta
+from datum_compute.api.schema.derive import struct_schema, structural_schema
 from datum_compute.server.apply.field_shape import canonical_text
 from datum_compute.server.apply.merge import merge_order
 from datum_compute.server.encoding.body import json_type
@@ -23,14 +25,7 @@ _Path = tuple[str, ...]
 _MergeKeys = Mapping[_Path, str]
 
 _VALUES = ""  # scalars: the value of an item identifies it
-_SHARED: _MergeKeys = {
-    ("metadata", "ownerReferences"): "uid",
-    ("metadata", "finalizers"): _VALUES,
-}
-_OF_KIND: Mapping[str, _MergeKeys] = {
-    "namespaces": {("status", "conditions"): "type"},
-    "serviceaccounts": {("secrets",): "name"},
-}
+_ITEM = "[]"  # the step of a path from a list to its items
 
 _PATCH, _RETAIN = "$patch", "$retainKeys"
 _DELETE_VALUES, _ORDER = "$deleteFromPrimitiveList/", "$setElementOrder/"
@@ -39,8 +34,24 @@ _DELETE_VALUES, _ORDER = "$deleteFromPrimitiveList/", "$setElementOrder/"
 def apply_strategic_merge(kind: KindInfo[Any], old: JsonObject, patch: Any) -> JsonObject:
     if not isinstance(patch, dict):
         raise BadRequest("a strategic merge patch must be a JSON object")
-    keys = {**_SHARED, **_OF_KIND.get(kind.resource, {})}
-    return _Merge(keys).merge_objects(old, patch, ())
+    return _Merge(_merge_keys(kind)).merge_objects(old, patch, ())
+
+
+@cache
+def _merge_keys(kind: KindInfo[Any]) -> _MergeKeys:
+    """Return the merge key of each marked list of a kind, by path."""
+    metadata = struct_schema(ObjectMeta)
+    properties = {**structural_schema(kind)["properties"], "metadata": metadata}
+    return dict(_marked_lists({"properties": properties}, ()))
+
+
+def _marked_lists(schema: JsonObject, path: _Path) -> Iterator[tuple[_Path, str]]:
+    if schema.get(PATCH_STRATEGY) == "merge":
+        yield path, schema.get(PATCH_KEY, _VALUES)
+    for name, inner in schema.get("properties", {}).items():
+        yield from _marked_lists(inner, (*path, name))
+    if isinstance(items := schema.get("items"), dict):
+        yield from _marked_lists(items, (*path, _ITEM))
 
 
 class _Merge:
@@ -92,7 +103,7 @@ class _Merge:
             else:
                 before = items.get(name)
                 merged = before if isinstance(before, dict) else {}
-                items[name] = self.merge_objects(merged, item, (*path, "[]"))
+                items[name] = self.merge_objects(merged, item, (*path, _ITEM))
         return list(items.values())
 
     def _apply_list_directives(
