@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -37,6 +37,7 @@ from datum_compute.api.http import ByteStream, Request, Response
 from datum_compute.api.meta.codec import decode, encode
 from datum_compute.api.planes import PlaneName, split_path
 from datum_compute.client.transport.interface import Transport, is_watch
+from datum_compute.server.verbs.watch_stream import WatchStream
 
 if TYPE_CHECKING:
     from testkit.sim.host import SimulatedHost
@@ -252,7 +253,7 @@ class SimulatedNetwork:
             self._opening.pop(opening, None)
 
     def _create_watch(self, source: str, target: str, stream: ByteStream) -> SimulatedWatch:
-        if source == target and isinstance(stream, Stoppable):
+        if source == target and isinstance(stream, WatchStream):
             return LocalWatch(self, source, stream)
         watch_stream = RemoteWatch(self, source, target)
         self.hosts[target].spawn(watch_stream.pump(stream))
@@ -328,12 +329,6 @@ async def _no_answer() -> Unreachable:
 
 
 _REPLAYED = 4  # how many of the latest events a watch repeats
-
-
-@runtime_checkable
-class Stoppable(ByteStream, Protocol):
-    def stop(self) -> None:
-        """End the stream, also during a pending read."""
 
 
 class SimulatedWatch(ABC):
@@ -452,7 +447,7 @@ class RemoteWatch(SimulatedWatch):
 
 
 class LocalWatch(SimulatedWatch):
-    def __init__(self, network: SimulatedNetwork, host: str, stream: Stoppable) -> None:
+    def __init__(self, network: SimulatedNetwork, host: str, stream: WatchStream) -> None:
         super().__init__(network, host, host)
         self._stream = stream
         self._has_ended = False

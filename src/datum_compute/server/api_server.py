@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from datum_compute.api.errors import ApiError, BadRequest, InternalError, Unauthorized
-from datum_compute.api.http import BufferedStream, Request, Response
+from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import KINDS
 from datum_compute.api.meta.objects import KindInfo
 from datum_compute.api.planes import PLATFORM, PlaneName, split_path
@@ -63,6 +63,7 @@ from datum_compute.server.verbs.patch import patch
 from datum_compute.server.verbs.read import get, list_objects
 from datum_compute.server.verbs.update import update
 from datum_compute.server.verbs.watch import watch
+from datum_compute.server.verbs.watch_stream import WatchStream
 from datum_compute.server.virtual.cell_join import REGISTRAR
 from datum_compute.server.virtual.handlers import VirtualKinds
 from datum_compute.store.store import Store
@@ -336,7 +337,7 @@ class ApiServer:
         self._watches.check_limit(request.plane, request.user.name)
         valid_s = max(0.0, until_s - self._context.clock())
         response = await watch(self._context, request, valid_s)
-        assert isinstance(response.stream, BufferedStream)
+        assert isinstance(response.stream, WatchStream)
         self._watches.add(request.plane, request.user.name, response.stream, is_permitted)
         return response
 
