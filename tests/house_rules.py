@@ -161,7 +161,8 @@ PACKAGES_WITH_TASKS = frozenset({"runtime", "app", "gateway", "ingress", TESTKIT
 # each request of a connection as a task.
 FILES_WITH_TASKS = frozenset(
     {
-        *("server/http/connection.py", "server/http/eager.py", "server/http/memory.py"),
+        "server/http/connection.py",
+        "server/http/memory.py",
         "server/http/server.py",
         "drivers/containers/driver.py",
         "cli/commands/exec.py",

@@ -19,7 +19,7 @@ from datum_compute.server.access.attributes import Attributes
 from datum_compute.server.flowcontrol.control import FlowControl
 from datum_compute.server.verbs.event_encoder import EventEncoder
 from datum_compute.store.store import Store
-from datum_compute.telemetry.metrics import Counter, Histogram
+from datum_compute.telemetry.metrics import Counter, CounterSeries, Histogram, HistogramSeries
 
 METRICS_PATH = "/metrics"
 OTHER, NONE = "other", "none"
@@ -70,6 +70,8 @@ class ServerMetrics:
             ("verb", "resource"),
             registry=registry,
         )
+        # By verb, resource and status code.
+        self._request_series: dict[tuple[str, str, int], tuple[CounterSeries, HistogramSeries]] = {}
         self._in_flight = 0
         Gauge(
             "datum_apiserver_requests_in_flight",
@@ -122,8 +124,15 @@ class ServerMetrics:
         self._in_flight -= 1
         verb, resource = _request_labels(attributes)
         duration_s = asyncio.get_running_loop().time() - started_s
-        self._requests.labels(verb, resource, str(response.status)).inc()
-        self._durations.labels(verb, resource).observe(duration_s)
+        key = (verb, resource, response.status)
+        found = self._request_series.get(key)
+        if found is None:
+            requests = self._requests.labels(verb, resource, str(response.status))
+            found = requests, self._durations.labels(verb, resource)
+            self._request_series[key] = found
+        requests, durations = found
+        requests.inc()
+        durations.observe(duration_s)
 
     def request_cancelled(self) -> None:
         """The caller has disconnected, or the server stops."""

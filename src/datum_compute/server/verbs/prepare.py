@@ -104,7 +104,9 @@ def prepare_create(
         uid=identity.uid,
         now=identity.now,
     )
-    new = {**_without_status(kind, obj), "metadata": metadata}
+    new = {**obj, "metadata": metadata}
+    if kind.has_status:
+        new.pop("status", None)
     if resource.is_namespace:
         new = namespaces.prepare_namespace(new)
     prepared = validate_and_admit(

@@ -1,4 +1,4 @@
-"""A coroutine that runs at once, and becomes a task only if it waits."""
+"""The coroutine of a request runs at once, and becomes a task only if it waits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from datum_compute.server.http.eager import run_eagerly
+from datum_compute.server.http.connection import run_eagerly
 
 PLACE: ContextVar[str] = ContextVar("PLACE", default="outside")
 
