@@ -112,6 +112,16 @@ def test_a_wrong_command_line_exits_2_with_message_and_hint(
     assert cli.out == ""
 
 
+@pytest.mark.parametrize("words", [["rollout"], ["cell"], ["local"]])
+def test_a_group_without_a_command_prints_its_help(
+    cli: CliRunner, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    assert cli.run(*words) == 0
+    printed = cli.out + capsys.readouterr().out  # click itself prints to stdout of the process
+    assert printed.startswith(f"Usage: datumctl compute {words[0]} ")
+    assert cli.err == ""
+
+
 def leaves(command: click.Command) -> Iterator[click.Command]:
     if isinstance(command, click.Group):
         for child in command.commands.values():

@@ -37,3 +37,9 @@ def test_exit_code_depends_on_reasons_and_not_on_the_message(
 def test_hint_lists_the_cities_for_an_invalid_city() -> None:
     cause = Cause.invalid("spec.placements[0].cityCodes[1]", "no such city")
     assert from_api_error(Invalid("wrong", causes=[cause]), build_command).hint.endswith("cities")
+
+
+def test_an_invalid_field_without_a_list_of_values_has_no_hint() -> None:
+    """The message states the rule; the help of all commands does not."""
+    cause = Cause.invalid("spec.template.spec.runtime.sandbox.containers[0].image", "no image")
+    assert from_api_error(Invalid("wrong", causes=[cause]), build_command).hint == ""

@@ -15,6 +15,8 @@ from datum_compute.cli.groups import compute
 from datum_compute.cli.render.output import build_output
 
 MANIFEST_FLAG = "--plugin-manifest"
+# Later releases of click raise the help of a group as an error; earlier ones print it.
+_HELP_REQUESTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
 
 
 def run(arguments: Sequence[str], environment: CliEnvironment) -> int:
@@ -28,6 +30,9 @@ def run(arguments: Sequence[str], environment: CliEnvironment) -> int:
     except click.NoSuchOption as error:
         return _report(_unknown_option(error, environment, arguments), environment, arguments)
     except click.UsageError as error:
+        if isinstance(error, _HELP_REQUESTS):  # a group of commands without a command
+            build_output(environment).data(error.format_message())
+            return 0
         path = error.ctx.command_path if error.ctx else environment.program
         failure = UsageError(error.format_message(), f"See: {path} --help")
         return _report(failure, environment, arguments)

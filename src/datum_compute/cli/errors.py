@@ -157,7 +157,8 @@ def _classify(error: ApiError, command: BuildCommand) -> tuple[type[UsageError],
         case api.Forbidden():
             return ForbiddenError, "Request access, or select another project with --project."
         case api.Invalid() | api.BadRequest():
-            return UsageError, f"See: {command(_listing(error))}"
+            listing = _listing(error)
+            return UsageError, f"See: {command(listing)}" if listing else ""
         case api.TooManyRequests() | api.ServiceUnavailable() | api.Timeout():
             return BusyError, "Run the command again in a few seconds."
         case _:
@@ -165,8 +166,8 @@ def _classify(error: ApiError, command: BuildCommand) -> tuple[type[UsageError],
 
 
 def _listing(error: ApiError) -> str:
-    """Return the command that lists the valid values."""
+    """Return the command that lists the valid values; empty if there is none."""
     field = error.causes[0].field if error.causes else ""
     if "ityCodes" in field:
         return "cities"
-    return "instance-types" if field.endswith("instanceType") else "--help"
+    return "instance-types" if field.endswith("instanceType") else ""
