@@ -147,6 +147,7 @@ def test_without_crash_reports_the_duration_of_the_crash_decides(
             [crash_report(5, startedAt="2027-01-15T07:00:00Z")], False, id="after a long run"
         ),
         pytest.param([crash_report(2, startedAt="")], True, id="start unknown"),
+        pytest.param([crash_report(2, startedAt="soon")], True, id="start unreadable"),
     ],
 )
 def test_a_crash_loop_is_a_crash_after_two_restarts(

@@ -7,7 +7,7 @@ import asyncio
 from datum_compute.api.errors import ApiError
 from datum_compute.api.gateway import instance_path
 from datum_compute.api.meta.codec import JsonObject
-from datum_compute.api.meta.timestamps import parse_timestamp
+from datum_compute.api.meta.timestamps import unix_time
 from datum_compute.cli.connect.session import Session
 from datum_compute.cli.render.documents import DeletedInstance
 from datum_compute.cli.render.listing import age_since, print_document
@@ -49,9 +49,8 @@ def is_crash_loop(ends: list[JsonObject], template_hash: str) -> bool:
     if not current:
         return False
     last = current[-1]
-    started_at = last["startedAt"] or last["endedAt"]
-    ran_s = parse_timestamp(last["endedAt"]) - parse_timestamp(started_at)
-    restarts: int = last["restarts"]
+    ended_s, restarts = unix_time(last["endedAt"]), int(last["restarts"])
+    ran_s = ended_s - (unix_time(last["startedAt"]) or ended_s)
     return restarts >= _RESTARTS_IN_VAIN and ran_s < _RECOVERED_AFTER_S
 
 
