@@ -18,8 +18,8 @@ The preview reads the following as well, if the plan needs it:
 - instance types: with the quota, if the template has no limits or requests;
 - each ConfigMap, Secret and network that the template names.
 
-So the first deploy of a workload without references needs six requests, or seven if its size comes
-from an instance type: it has no instances or claims to read.
+A new workload has no instances or claims, and the dry run warns of its cities. So the first deploy
+of a workload without references needs six requests, or five if the template sets its size.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ async def preview_plan(session: Session, plan: WorkloadPlan) -> Preview:
         _preview_scale(session, before, after),
         _check_references(session, after),
         check_images(session, before, after),
-        _closed_cities(session),
+        _closed_cities(session, before),
     )
     return Preview(
         scale.changes,
@@ -176,8 +176,13 @@ def _cities_of(workload: Workload) -> list[str]:
     return list(dict.fromkeys(cities))
 
 
-async def _closed_cities(session: Session) -> dict[str, Condition]:
-    """Return the cities without an available location, each with the condition of one location."""
+async def _closed_cities(session: Session, before: Workload | None) -> dict[str, Condition]:
+    """Return the cities without an available location, each with the condition of one location.
+
+    For a new workload nothing is read: the server warns of all its cities.
+    """
+    if before is None:
+        return {}
     try:
         bindings = (await session.client.list(LOCATION_BINDING)).items
     except (Forbidden, NotFound):
