@@ -198,6 +198,7 @@ class Reason(StrEnum):
     ROLLOUT_COMPLETE = "RolloutComplete"
     ROLLOUT_PAUSED = "RolloutPaused"
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
+    SURGE_UNAVAILABLE = "SurgeUnavailable"  # no surge instance can run
     ROLLED_BACK = "RolledBack"
 
     # Between planes.

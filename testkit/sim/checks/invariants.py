@@ -55,6 +55,7 @@ from testkit.sim.checks.promises import (
     i15_copy_stays_with_its_instance,
     i15_instance_leaves_after_its_machine,
     i15_plane_goes_drained,
+    surge_ordinals,
 )
 from testkit.sim.checks.quota import (
     i2_claim_outlives_its_machine,
@@ -263,7 +264,7 @@ def i7_available_is_true(state: ClusterState, change: RowChange) -> str:
 
 def i14_removed_for_a_reason(state: ClusterState, change: RowChange) -> str:
     """I14: an instance that equals its template is not replaced, and a scale-down removes the
-    highest ordinal."""
+    highest ordinal. Surge instances are removed in any order."""
     before, after = change.before, change.after
     if not change.plane.startswith("cell/") or before is None or is_terminating(before):
         return ""
@@ -282,6 +283,8 @@ def i14_removed_for_a_reason(state: ClusterState, change: RowChange) -> str:
         return ""  # an operator deleted it, here or on another plane
     wanted = deployment["spec"].get("scaleSettings", {}).get("minReplicas", 1)
     number = int(before["metadata"]["labels"].get(labels.INSTANCE_INDEX, "-1"))
+    if number in surge_ordinals(deployment):
+        return ""
     if number >= wanted:
         return _find_higher_ordinal(state, change, owner, number)
     template = deployment["spec"]["template"]["spec"]
@@ -403,11 +406,11 @@ def _became_ready_recently(state: ClusterState, cell: PlaneName) -> bool:
 
 
 def i23_available_needs_a_ready_replica(_state: ClusterState, change: RowChange) -> str:
-    """I23: Available requires at least one ready replica."""
+    """I23: Available requires at least one ready replica or a surge instance."""
     if change.after is None or not is_true(change.after, "Available"):
         return ""
     status = change.after["status"]
-    if status.get("readyReplicas", 0) < 1:
+    if status.get("readyReplicas", 0) + status.get("surgeReplicas", 0) < 1:
         return f"I23: {_where(change)} is Available with no ready replica"
     return ""
 

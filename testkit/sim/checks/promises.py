@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import math
+
 from datum_compute.api import labels
 from datum_compute.api.conditions import Reason
 from datum_compute.api.kinds import BINDING, DEPLOYMENT, INSTANCE, NAMESPACE, WORKLOAD
@@ -14,6 +16,7 @@ from datum_compute.app.platform import EVERYTHING
 from datum_compute.app.project_planes import AWAITED_KINDS
 from datum_compute.client.watch import IDLE_TIMEOUT_S
 from datum_compute.planes.lifecycle import finalized_kinds_on
+from datum_compute.planning.quota.claims import parse_ordinals
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.checks.state import ClusterState, RowChange, condition, is_terminating, is_true
 
@@ -120,9 +123,9 @@ def _slot(row: JsonObject) -> tuple[str, str]:
 
 
 def i12_within_max_unavailable(state: ClusterState, change: RowChange) -> str:
-    """I12: a ready instance is deleted only while fewer than ``maxUnavailable`` others are
-    terminating. An instance without quota does not count. A delete that was planned before a change
-    of the spec may be committed just after it."""
+    """I12: a ready instance is deleted only while fewer than ``maxUnavailable`` and ``maxSurge``
+    others are terminating. An instance without quota does not count. A delete that was planned
+    before a change of the spec may be committed just after it."""
     before, after = change.before, change.after
     if not change.plane.startswith("cell/") or before is None or is_terminating(before):
         return ""
@@ -150,8 +153,7 @@ def i12_within_max_unavailable(state: ClusterState, change: RowChange) -> str:
 def _exceeds_max_unavailable(
     state: ClusterState, change: RowChange, deployment: ObjectKey, spec: JsonObject
 ) -> str:
-    settings = spec.get("scaleSettings", {})
-    wanted = settings.get("minReplicas", 1)
+    wanted = spec.get("scaleSettings", {}).get("minReplicas", 1)
     if change.before is None or _ordinal(change.before) >= wanted:
         return ""
     terminating = []
@@ -161,18 +163,44 @@ def _exceeds_max_unavailable(
             continue
         if is_terminating(row) and _ordinal(row) < wanted and not _waits_for_quota(row):
             terminating.append(sibling.name)
-    if len(terminating) < max_unavailable(settings, wanted):
+    surge = max_surge(spec)
+    if len(terminating) < max(1, max_unavailable(spec, wanted) + surge):
         return ""
     others = ", ".join(terminating)
     return f"I12: {change.plane} {change.key.name} is deleted while {others} is terminating"
 
 
-def max_unavailable(settings: JsonObject, wanted: int) -> int:
-    """Return how many of the desired instances a rollout may have out of service."""
-    limit = settings.get("maxUnavailable", 1)
+def max_surge(spec: JsonObject) -> int:
+    """Return how many surge instances a rollout of the deployment may create."""
+    settings = spec.get("scaleSettings", {})
+    replicas, limit = int(settings.get("minReplicas", 1)), settings.get("maxSurge")
+    if spec.get("template", {}).get("spec", {}).get("scaleToZero") is not None:
+        return 0
+    if limit is None:
+        return int(replicas == 1)
+    if isinstance(limit, str):
+        return math.ceil(replicas * int(limit.removesuffix("%")) / 100)
+    return int(limit)
+
+
+def surge_ordinals(deployment: JsonObject) -> frozenset[int]:
+    """Return the ordinals of the surge instances that the deployment has recorded."""
+    surge = (deployment.get("status") or {}).get("surge") or {}
+    return frozenset(parse_ordinals(surge.get("ordinals", "")))
+
+
+def max_unavailable(spec: JsonObject, wanted: int, *, without_surge: bool = False) -> int:
+    """Return how many of the desired instances a rollout may have out of service.
+
+    ``without_surge``: no surge instance can run.
+    """
+    has_surge = max_surge(spec) > 0
+    limit = spec.get("scaleSettings", {}).get("maxUnavailable")
+    if limit is None:
+        limit = int(not has_surge)
     if isinstance(limit, str):
         limit = wanted * int(limit.removesuffix("%")) // 100
-    return max(1, int(limit))
+    return int(limit) if has_surge and not without_surge else max(1, int(limit))
 
 
 def _waits_for_quota(row: JsonObject) -> bool:

@@ -1,4 +1,4 @@
-"""Checks of serving machines at every commit: I28 and I29.
+"""Checks of serving machines at every commit: I28, I29 and I30.
 
 I28: no action of the platform removes a serving machine beyond the disruption budget. An instance
 is deleted only while enough others of its deployment serve. A Server is not reported as down while
@@ -7,6 +7,10 @@ its instance is desired.
 
 I29: no serving instance is deleted while a replacement of its deployment does not serve, or has not
 served for ``minReadySeconds``.
+
+I30: no rollout with surge deletes the last serving instance of a deployment, unless
+``maxUnavailable`` allows it or it is reported that no surge instance can run. The last one may be a
+surge instance. Without surge I28 covers it.
 
 The provider is the ground truth: a machine serves if it runs or sleeps, whether or not it was
 observed. A loss is excused if a user or operator requested it (the deployment or its namespace is
@@ -26,7 +30,7 @@ from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.planes import HUB, PlaneName
 from datum_compute.store.journal import ObjectKey
-from testkit.sim.checks.promises import max_unavailable
+from testkit.sim.checks.promises import max_surge, max_unavailable, surge_ordinals
 from testkit.sim.checks.state import ClusterState, RowChange, condition, is_terminating
 
 # A controller may have decided with a spec that is this old.
@@ -39,7 +43,7 @@ ROUNDING_S = 1.5
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """One desired slot of a deployment, except the slot of the deleted instance."""
+    """One slot of a deployment, except the slot of the deleted instance."""
 
     name: str
     serves: bool
@@ -50,7 +54,7 @@ class _Slot:
 
 @dataclass(slots=True)
 class ServingWatch:
-    # Former scale settings of deployments on cells, with the time of the change.
+    # Former specs of deployments on cells, with the time of the change of their scale settings.
     _settings: dict[tuple[str, ObjectKey], list[tuple[float, JsonObject]]] = field(
         default_factory=dict
     )
@@ -71,11 +75,11 @@ class ServingWatch:
 
     def _note_settings(self, change: RowChange) -> None:
         before, after = change.before, change.after
-        if before is None or after is None or _settings_of(before) == _settings_of(after):
+        if before is None or after is None or _scale_of(before) == _scale_of(after):
             return
         known = self._settings.setdefault((change.plane, change.key), [])
         known[:] = [entry for entry in known if entry[0] > change.at_s - SPEC_KNOWN_S]
-        known.append((change.at_s, _settings_of(before)))
+        known.append((change.at_s, before.get("spec", {})))
 
     def _check_deletion(self, state: ClusterState, change: RowChange) -> str:
         """Check the deletion of a serving instance."""
@@ -90,9 +94,9 @@ class ServingWatch:
         key = ObjectKey(DEPLOYMENT.resource, change.key.namespace, _owner_name(change.key))
         known = self._settings.get((change.plane, key), ())
         violations = [
-            _find_budget_violation(state, change, deployment, settings)
-            for settings in (
-                _settings_of(deployment),
+            _find_budget_violation(state, change, deployment, spec)
+            for spec in (
+                deployment.get("spec", {}),
                 *(s for until_s, s in known if until_s > change.at_s - SPEC_KNOWN_S),
             )
         ]
@@ -150,19 +154,31 @@ def _find_wrong_report(state: ClusterState, change: RowChange) -> str:
 
 
 def _find_budget_violation(
-    state: ClusterState, change: RowChange, deployment: JsonObject, settings: JsonObject
+    state: ClusterState, change: RowChange, deployment: JsonObject, spec: JsonObject
 ) -> str:
-    """Return what is wrong with the deletion under these scale settings, or the empty string."""
+    """Return what is wrong with the deletion under this spec, or the empty string.
+
+    ``spec`` is that of the deployment, or a former one.
+    """
+    settings = spec.get("scaleSettings", {})
     wanted = int(settings.get("minReplicas", 1))
-    if _ordinal(change.key.name) >= wanted:
-        return ""
-    others = _other_slots(state, change, deployment, wanted)
+    others = _other_slots(state, change, deployment, range(wanted))
     counted = [slot for slot in others if not slot.waits_for_quota]
-    allowed = max_unavailable(settings, len(counted) + 1)
-    rule = f"at most {allowed} of {wanted} may be out of service"
+    surge = _other_slots(state, change, deployment, range(wanted, wanted + max_surge(spec)))
+    serving_surge = sum(slot.serves for slot in surge)
+    number = _ordinal(change.key.name)
+    without_surge = condition(deployment, "SurgeAvailable") is not None
+    allowed = max_unavailable(spec, len(counted) + (number < wanted), without_surge=without_surge)
     where = f"{change.plane} {change.key.name}"
+    is_last = not serving_surge and not any(slot.serves for slot in counted)
+    in_rollout = number < wanted or number in surge_ordinals(deployment)
+    if max_surge(spec) and is_last and allowed < wanted and in_rollout:
+        return f"I30: {where} is deleted, and no other instance of its deployment serves"
+    if number >= wanted:
+        return ""
+    rule = f"at most {allowed} of {wanted} may be out of service"
     down = [slot.name for slot in counted if not slot.serves]
-    if len(down) + 1 > allowed:
+    if len(down) + 1 > allowed + serving_surge:
         return f"I28: {where} is deleted while it serves, {down} do not: {rule}"
     ready_s = 0.0 if state.clocks_jump else float(settings.get("minReadySeconds", 0))
     unavailable = [slot.name for slot in counted if _is_unavailable_replacement(slot, ready_s)]
@@ -180,12 +196,12 @@ def _is_unavailable_replacement(slot: _Slot, ready_s: float) -> bool:
 
 
 def _other_slots(
-    state: ClusterState, change: RowChange, deployment: JsonObject, wanted: int
+    state: ClusterState, change: RowChange, deployment: JsonObject, ordinals: range
 ) -> Iterator[_Slot]:
     base = _owner_name(change.key)
     provider = state.providers[PlaneName(change.plane)]
     waits = False  # slots above one that waits for quota may also wait for it
-    for number in range(wanted):
+    for number in ordinals:
         key = ObjectKey(INSTANCE.resource, change.key.namespace, f"{base}-{number}")
         if key == change.key:
             continue
@@ -253,9 +269,12 @@ def _waits_for_quota(row: JsonObject) -> bool:
     return quota_granted is not None and quota_granted["reason"] == Reason.QUOTA_EXCEEDED
 
 
-def _settings_of(deployment: JsonObject) -> JsonObject:
-    settings: JsonObject = deployment.get("spec", {}).get("scaleSettings", {})
-    return settings
+def _scale_of(deployment: JsonObject) -> tuple[JsonObject, object]:
+    """Return what the number of instances and of surge instances depends on."""
+    spec = deployment.get("spec", {})
+    return spec.get("scaleSettings", {}), spec.get("template", {}).get("spec", {}).get(
+        "scaleToZero"
+    )
 
 
 def _owner_name(key: ObjectKey) -> str:

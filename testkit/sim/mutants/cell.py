@@ -30,10 +30,16 @@ from datum_compute.planning.rollout.instances import (
     has_unavailable_replacement,
     out_of_service,
     plan_slots,
-    wanted_replicas,
 )
 from datum_compute.planning.rollout.machine import machine_id_of
-from datum_compute.planning.rollout.slots import Slots, build_slots, min_ready_seconds, slots_of
+from datum_compute.planning.rollout.slots import (
+    Slots,
+    build_slots,
+    min_ready_seconds,
+    slots_of,
+    wanted_replicas,
+)
+from datum_compute.planning.rollout.surge import Surge
 from testkit.sim.mutants.mutant import Make, Mutant, attribute_replaced, function_replaced
 from testkit.sim.mutants.runtime import unsynced_reads
 
@@ -104,10 +110,10 @@ def _lowest_ordinal_first() -> Iterator[None]:
     """Scale-down removes the lowest ordinal."""
 
     def make(original: Any) -> Any:
-        def plan(plane: Any, deployment: Any, slots: Slots) -> Any:
+        def plan(plane: Any, deployment: Any, slots: Slots, surge: Surge) -> Any:
             live = [i for i in slots.by_ordinal.values() if not i.is_terminating]
             if deployment.is_terminating or len(live) <= wanted_replicas(deployment):
-                return original(plane, deployment, slots)
+                return original(plane, deployment, slots, surge)
             lowest = live[0]
             uid = lowest.metadata.uid
             return Plan((Delete(plane, INSTANCE, ref_of(lowest), uid, "no longer wanted"),))

@@ -24,8 +24,8 @@ from datum_compute.planning.rollout.slots import (
     Slots,
     is_serving,
     slots_of,
-    unavailable_max,
 )
+from datum_compute.planning.rollout.surge import unavailable_max
 from testkit.builders import NOW, a_deployment, an_instance, refused_by_quota, without_status
 
 CELL = cell_plane("dfw")
@@ -73,6 +73,7 @@ scales = st.builds(
     min_replicas=st.integers(1, 6),
     instance_management_policy=st.sampled_from(["OrderedReady", "Parallel"]),
     max_unavailable=st.integers(1, 4) | st.integers(1, 100).map(lambda n: f"{n}%"),
+    max_surge=st.just(0),
 )
 deployments = st.builds(lambda scale, paused: a_deployment(scale=scale, paused=paused),
                         scales, st.booleans())  # fmt: skip
@@ -132,7 +133,7 @@ def test_a_rollout_stays_within_its_budget(
     before = instances_of(world)
     waiting = slots_waiting_for_quota(deployment, slots(before), wanted)
     in_service = {n for n, found in world.items() if n < wanted and found.is_in_service}
-    allowed = unavailable_max(deployment.spec.scale_settings, wanted - len(waiting))
+    allowed = unavailable_max(deployment.spec, wanted - len(waiting))
     out_of_service = wanted - len(waiting) - len(in_service)
     lost = in_service.intersection(removed(deployment, before))
     assert len(lost) <= max(0, allowed - out_of_service)
@@ -189,7 +190,7 @@ def test_a_size_without_quota_costs_no_more_than_the_budget(
             if not i.is_terminating
         ]
     lost = wanted - len(slots(instances).serving)
-    assert lost <= unavailable_max(spec.scale_settings, wanted)
+    assert lost <= unavailable_max(spec, wanted)
 
 
 @given(deployment=deployments, world=worlds)

@@ -378,7 +378,9 @@ def test_an_instance_that_was_edited_by_hand_is_recreated() -> None:
     changed = msgspec.structs.replace(
         instance, spec=msgspec.structs.replace(instance.spec, runtime=other)
     )
-    assert summarize(plan_instances(CELL, a_deployment(), [changed]).actions) == ["delete-0"]
+    scale = ScaleSettings(min_replicas=1, max_surge=0)
+    actions = plan_instances(CELL, a_deployment(scale=scale), [changed]).actions
+    assert summarize(actions) == ["delete-0"]
 
 
 def test_an_ownerless_instance_is_adopted_and_counts() -> None:

@@ -209,3 +209,22 @@ def test_the_status_does_not_depend_on_the_order_of_cities() -> None:
     workload = a_workload(cities=("DFW", "ORD"))
     cities = [reporting(d, "RollingOut", message=d.spec.city_code) for d in stored(workload)]
     assert workload_status(workload, cities, NOW) == workload_status(workload, cities[::-1], NOW)
+
+
+def test_surge_instances_add_up_and_a_city_without_them_is_named() -> None:
+    workload = a_workload(cities=("DFW", "ORD"))
+    value = ConditionValue(FALSE, "SurgeUnavailable", "the limit is used up")
+    condition = make_condition("SurgeAvailable", value, generation=1, now=NOW)
+    dallas, chicago = stored(workload, surge_replicas=1)
+    dallas = msgspec.structs.replace(
+        dallas, status=msgspec.structs.replace(dallas.status, conditions=[condition])
+    )
+    status = workload_status(workload, [dallas, chicago], NOW)
+    assert (status.surge_replicas, status.placements[0].surge_replicas) == (2, 2)
+    reported = find_condition(status.conditions, "SurgeAvailable")
+    assert reported is not None
+    assert (reported.status, reported.reason) == (FALSE, "SurgeUnavailable")
+    assert reported.message == f"{dallas.spec.city_code}: the limit is used up"
+    later = msgspec.structs.replace(workload, status=status)
+    after = workload_status(later, [chicago, chicago], NOW)
+    assert find_condition(after.conditions, "SurgeAvailable") is None

@@ -145,10 +145,14 @@ class GrantedSlots(ApiStruct, frozen=True, kw_only=True):
 
 
 class SurgeSlots(ApiStruct, frozen=True, kw_only=True):
-    """Surge instances that a rollout has created. Each of them is created once."""
+    """Surge instances of a rollout."""
 
     template_hash: Annotated[str, doc("Hash of the template that the rollout installs.")]
-    ordinals: Annotated[ShortText, doc("Ordinals of the instances, such as 3-4.")] = ""
+    ordinals: Annotated[str, doc("Ordinals of the surge instances, such as 3-4.")] = ""
+    created: Annotated[
+        str,
+        doc("Ordinals of the surge instances that were created for the template, each once."),
+    ] = ""
 
 
 class WorkloadDeploymentStatus(ReplicaCounts, frozen=True, kw_only=True):

@@ -54,7 +54,8 @@ from datum_compute.planning.quota.claims import (
     requests_of,
     size_of,
 )
-from datum_compute.planning.rollout.slots import slots_of, unavailable_max
+from datum_compute.planning.rollout.slots import slots_of
+from datum_compute.planning.rollout.surge import unavailable_max
 from datum_compute.planning.workload.deployments import desired_deployments
 from datum_compute.planning.workload.templates import template_hash
 
@@ -228,7 +229,7 @@ def plan_instance_changes(
         if outdated:
             recreated += outdated
             cities.add(deployment.spec.city_code)
-            at_once = max(at_once, unavailable_max(deployment.spec.scale_settings, minimum))
+            at_once = max(at_once, unavailable_max(deployment.spec, minimum))
     removed = sorted(
         (place_of(i), i.metadata.name)
         for i in instances

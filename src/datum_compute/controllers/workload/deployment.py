@@ -102,11 +102,12 @@ async def _find_unobserved(
     instances recorded as not ready. While this process did not run, a machine may have ended or
     recovered, and a rollout that relies on the record could remove instances that still serve. One
     confirmation per instance is enough, because later changes cause events. The driver is not
-    queried if no instance is outdated.
+    queried if no instance is outdated and there is no surge instance.
     """
     driver, current = context.drivers.get(key.plane), template_hash(deployment.spec.template)
     updated = [i for i in instances if i.spec.controller.template_hash == current]
-    if driver is None or len(updated) == len(instances):
+    is_rolling = len(updated) < len(instances) or deployment.status.surge is not None
+    if driver is None or not is_rolling:
         return frozenset()
     recorded = context.state.confirmed_instances.get(key, frozenset())
     confirmed, missing = set[str](), set[str]()

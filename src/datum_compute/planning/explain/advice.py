@@ -130,6 +130,7 @@ ADVICE: Mapping[Reason, Advice] = {
     Reason.ROLLOUT_COMPLETE: _no_action("the rollout is complete"),
     Reason.ROLLOUT_PAUSED: _user("the rollout to be resumed", _RESUME),
     Reason.PROGRESS_DEADLINE_EXCEEDED: _user("the cause below to be fixed", _IMAGE),
+    Reason.SURGE_UNAVAILABLE: _wait("the rollout to be completed without surge instances", _STATUS),
     Reason.ROLLED_BACK: _user("a template without the cause of the failure", _IMAGE),
     Reason.VALID: _no_action("the instance type can be used"),
     Reason.REPLACEMENT_NOT_FOUND: _platform("the replacement instance type to be created"),

@@ -547,7 +547,7 @@ def recorded_slots(
         if granted:
             sizes.setdefault(granted, []).append(number)
     return [
-        GrantedSlots(size=size, ordinals=_format_ordinals(sizes[size])) for size in sorted(sizes)
+        GrantedSlots(size=size, ordinals=format_ordinals(sizes[size])) for size in sorted(sizes)
     ]
 
 
@@ -560,8 +560,12 @@ def is_granted_before(
 
 
 def ordinals_of(slots: GrantedSlots) -> Iterator[int]:
-    """Return the ordinals of the record; invalid parts are ignored."""
-    for part in slots.ordinals.split(","):
+    return parse_ordinals(slots.ordinals)
+
+
+def parse_ordinals(text: str) -> Iterator[int]:
+    """Yield the ordinals of a record such as ``0-3,7``; invalid parts are ignored."""
+    for part in text.split(","):
         first, _, last = part.partition("-")
         last = last or first
         if all(n.isdecimal() and len(n) <= _DIGITS_MAX for n in (first, last)):
@@ -573,7 +577,7 @@ def _has_quota(instance: Instance) -> bool:
     return granted and QUOTA not in gate_names(instance)
 
 
-def _format_ordinals(numbers: list[int]) -> str:
+def format_ordinals(numbers: list[int]) -> str:
     """Return ascending ordinals with runs abbreviated, such as ``0-3,7``."""
     runs: list[tuple[int, int]] = []
     for number in numbers:

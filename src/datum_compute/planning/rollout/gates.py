@@ -141,6 +141,19 @@ def is_quota_denied(instance: Instance) -> bool:
     return find_quota_denial(instance.status.conditions) is not None
 
 
+def is_quota_exceeded(instance: Instance | None) -> bool:
+    """Return True if the instance never had a machine because its quota is exceeded.
+
+    Quota that was granted stays granted, so an instance without a Quota gate is not affected.
+    """
+    if instance is None or not instance.spec.controller.scheduling_gates:
+        return False  # the usual case, checked for each instance in each pass
+    if instance.is_terminating or QUOTA not in gate_names(instance):
+        return False
+    denial = find_quota_denial(instance.status.conditions)
+    return denial is not None and denial.reason == Reason.QUOTA_EXCEEDED
+
+
 def all_gates_cleared(instance: Instance) -> bool:
     """Return True if the condition of every remaining gate is True.
 

@@ -16,12 +16,15 @@ Rules of both management policies, ``OrderedReady`` and ``Parallel``:
 - Labels are repaired in every pass. A repair is not a step of the rollout.
 - A paused deployment replaces no instance. It still fills empty slots and scales down.
 - A suspended or stopped deployment creates, replaces and removes no instance (``suspension.py``).
+- Surge instances are additional ones, which exist only during a rollout. Their rules are in
+  ``surge.py``. Neither management policy applies to them.
 
 ``OrderedReady`` fills slots in ascending order, each when all instances below it are Ready; they
 need not be available. ``Parallel`` fills all together. Planned steps that have to wait are part of
 the plan and marked as deferred.
 
 Rules of the disruption budget, which limits how many serving instances a rollout may remove now:
+- A surge instance that is available adds one to the budget.
 - An outdated instance is in service while it serves: its Ready condition is True or became Unknown.
   A replacement is in service only while it is available.
 - While any replacement does not exist yet, is not available or has exited, no other instance is
@@ -37,30 +40,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 
 from datum_compute.api import labels
 from datum_compute.api.compute.deployment import WorkloadDeployment
-from datum_compute.api.compute.instance import Instance, ResourceAmounts, Runtime, TemplateSpec
-from datum_compute.api.conditions import Reason
+from datum_compute.api.compute.instance import Instance, ResourceAmounts, Runtime
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
 from datum_compute.api.meta.codec import to_json
 from datum_compute.api.meta.objects import controller_uid, owner_reference, ref_of
 from datum_compute.api.planes import PlaneName
 from datum_compute.planning.plan import Action, Create, Delete, Patch, Plan, Wait
-from datum_compute.planning.rollout.gates import QUOTA, find_quota_denial, gate_names
+from datum_compute.planning.rollout.gates import is_quota_exceeded
 from datum_compute.planning.rollout.slots import (
     WITHOUT_DELAY,
     MinReady,
     Slots,
+    is_current,
     is_observed_not_ready,
     new_instance,
     platform_labels,
     shared_labels,
     slots_of,
-    unavailable_max,
+    wanted_replicas,
 )
 from datum_compute.planning.rollout.stopping import grace_period_s
+from datum_compute.planning.rollout.surge import NO_SURGE, Surge, find_surge, unavailable_max
 from datum_compute.planning.rollout.suspension import halt_cause, halt_reason
 from datum_compute.planning.workload.templates import template_hash
 
@@ -71,6 +74,7 @@ def rollout_budget(
     wanted: int,
     quota_waiting: frozenset[int],
     updated_ordinals: frozenset[int],
+    surge: Surge = NO_SURGE,
 ) -> int:
     """Return how many more instances may be removed; zero or less means none.
 
@@ -80,9 +84,15 @@ def rollout_budget(
     empty = frozenset(number for number in range(wanted) if number not in slots.by_ordinal)
     if has_unavailable_replacement(slots, (updated_ordinals | empty) - quota_waiting):
         return 0
-    allowed = unavailable_max(deployment.spec.scale_settings, wanted - len(quota_waiting))
+    if surge.delays_replacement:
+        return 0
+    allowed = unavailable_max(
+        deployment.spec,
+        wanted - len(quota_waiting),
+        without_surge=surge.continues_without,
+    )
     unavailable = out_of_service(slots, wanted, updated_ordinals) - len(quota_waiting)
-    return allowed - unavailable
+    return allowed - unavailable + len(surge.available)
 
 
 def has_unavailable_replacement(slots: Slots, replacements: frozenset[int]) -> bool:
@@ -106,7 +116,7 @@ def slots_waiting_for_quota(
 
     With ``OrderedReady``, empty slots above such a slot wait with it.
     """
-    exceeded = frozenset(n for n in range(wanted) if _is_quota_exceeded(slots.by_ordinal.get(n)))
+    exceeded = frozenset(n for n in range(wanted) if is_quota_exceeded(slots.by_ordinal.get(n)))
     if not exceeded or not _is_size_unchanged(deployment, slots, wanted):
         return frozenset()
     if deployment.spec.scale_settings.instance_management_policy != "OrderedReady":
@@ -125,19 +135,6 @@ def can_be_recreated(deployment: WorkloadDeployment, number: int, waiting: froze
     return not ordered or not waiting or number < min(waiting)
 
 
-def _is_quota_exceeded(instance: Instance | None) -> bool:
-    """Return True if the instance never had a machine because its quota is exceeded.
-
-    Quota that was granted stays granted, so an instance without a Quota gate is not affected.
-    """
-    if instance is None or not instance.spec.controller.scheduling_gates:
-        return False  # the usual case, checked for each instance in each pass
-    if instance.is_terminating or QUOTA not in gate_names(instance):
-        return False
-    denial = find_quota_denial(instance.status.conditions)
-    return denial is not None and denial.reason == Reason.QUOTA_EXCEEDED
-
-
 def _is_size_unchanged(deployment: WorkloadDeployment, slots: Slots, wanted: int) -> bool:
     """Return True if all wanted instances that serve have the size that the template requests."""
     requested = _requested_size(deployment.spec.template.spec.runtime)
@@ -154,7 +151,6 @@ def _requested_size(runtime: Runtime) -> tuple[str, ResourceAmounts, tuple[Resou
 
 
 Step = Create | Delete | Wait
-_template_fields = attrgetter(*TemplateSpec.__struct_fields__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +172,6 @@ class RolloutSteps:
     updated: frozenset[int]
 
 
-def wanted_replicas(deployment: WorkloadDeployment) -> int:
-    return 0 if deployment.is_terminating else deployment.spec.scale_settings.min_replicas
-
-
 def plan_instances(
     plane: PlaneName,
     deployment: WorkloadDeployment,
@@ -190,10 +182,18 @@ def plan_instances(
 
     ``instances`` are all that the deployment controls, including terminating ones.
     """
-    return plan_slots(plane, deployment, slots_of(deployment.metadata.name, instances, min_ready))
+    slots = slots_of(deployment.metadata.name, instances, min_ready)
+    return plan_slots(plane, deployment, slots, observe_surge(deployment, slots, min_ready.now))
 
 
-def plan_slots(plane: PlaneName, deployment: WorkloadDeployment, slots: Slots) -> Plan:
+def observe_surge(deployment: WorkloadDeployment, slots: Slots, now: str) -> Surge:
+    wanted = wanted_replicas(deployment)
+    return find_surge(deployment, slots, slots_waiting_for_quota(deployment, slots, wanted), now)
+
+
+def plan_slots(
+    plane: PlaneName, deployment: WorkloadDeployment, slots: Slots, surge: Surge = NO_SURGE
+) -> Plan:
     """Plan the instances of a deployment that are assigned to ``slots``."""
     wanted = wanted_replicas(deployment)
     halt = [] if deployment.is_terminating else _plan_halt(plane, deployment, slots)
@@ -202,9 +202,10 @@ def plan_slots(plane: PlaneName, deployment: WorkloadDeployment, slots: Slots) -
     waiting = slots_waiting_for_quota(deployment, slots, wanted)
     steps = _collect_steps(plane, deployment, slots, wanted, waiting)
     ordered = deployment.spec.scale_settings.instance_management_policy == "OrderedReady"
-    budget = rollout_budget(deployment, slots, wanted, waiting, steps.updated)
+    budget = rollout_budget(deployment, slots, wanted, waiting, steps.updated, surge)
     actions: list[Action] = [*_delete_unslotted(plane, slots)]
-    actions += _delete_surplus(plane, slots, wanted, ordered=ordered)
+    actions += _delete_surplus(plane, slots, wanted, surge, ordered=ordered)
+    actions += _surge_steps(plane, deployment, slots, surge)
     if deployment.spec.paused:
         actions += _limit_steps([*steps.to_fill], 1 if ordered else None)
         actions += _limit_steps([*steps.unready_old, *steps.outdated, *steps.outdated_blocked], 0)
@@ -298,15 +299,6 @@ def _unready_text(instance: Instance, slots: Slots, number: int) -> str:
     return f"{instance.metadata.name} {state}"
 
 
-def is_current(instance: Instance, current: str, template: TemplateSpec) -> bool:
-    """Return True if both the recorded hash and the spec of the instance match the template.
-
-    The spec is compared as well, because users can edit the spec of an instance by hand.
-    """
-    same_hash = instance.spec.controller.template_hash == current
-    return same_hash and bool(_template_fields(instance.spec) == _template_fields(template))
-
-
 def _wait_for_stop(instance: Instance) -> Wait:
     grace_s = grace_period_s(instance)
     return Wait(f"{instance.metadata.name} is stopping, which takes up to {grace_s} s")
@@ -329,13 +321,41 @@ def _delete_unslotted(plane: PlaneName, slots: Slots) -> list[Step]:
     ]
 
 
-def _delete_surplus(plane: PlaneName, slots: Slots, wanted: int, *, ordered: bool) -> list[Step]:
+def _surge_steps(
+    plane: PlaneName, deployment: WorkloadDeployment, slots: Slots, surge: Surge
+) -> list[Step]:
+    """Create, remove and wait for surge instances."""
+    current = template_hash(deployment.spec.template)
+    steps: list[Step] = []
+    for number in surge.to_create:
+        new = new_instance(deployment, number, current)
+        steps.append(Create(plane, INSTANCE, new, f"surge slot {number} is empty"))
+    for removal in surge.removals:
+        instance = slots.by_ordinal[removal.ordinal]
+        delete = _delete_instance(plane, instance, removal.reason)
+        if removal.only_if_unchanged:
+            delete = replace(delete, version=instance.metadata.resource_version)
+        steps.append(replace(delete, deferred=removal.is_deferred))
+    for number in sorted(surge.members - surge.available):
+        instance = slots.by_ordinal[number]
+        if instance.is_terminating:
+            steps.append(_wait_for_stop(instance))
+        elif number not in surge.removed_ordinals:
+            steps.append(Wait(f"{instance.metadata.name} is not available"))
+    return steps
+
+
+def _delete_surplus(
+    plane: PlaneName, slots: Slots, wanted: int, surge: Surge, *, ordered: bool
+) -> list[Step]:
     """Delete instances of slots that are no longer wanted.
 
     An instance that is already terminating does not delay the others.
     """
     surplus = [
-        slots.by_ordinal[number] for number in reversed(slots.by_ordinal) if number >= wanted
+        slots.by_ordinal[number]
+        for number in reversed(slots.by_ordinal)
+        if number >= wanted and number not in surge.members
     ]
     deletes = [
         _delete_instance(plane, i, "no longer wanted") for i in surplus if not i.is_terminating

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from operator import attrgetter
 
 from datum_compute.api import labels
 from datum_compute.api.compute.deployment import WorkloadDeployment
@@ -31,7 +32,6 @@ from datum_compute.api.compute.instance import (
     InstanceTemplate,
     TemplateSpec,
 )
-from datum_compute.api.compute.workload import ScaleSettings
 from datum_compute.api.conditions import EPOCH, FALSE, TRUE, find_condition, is_true
 from datum_compute.api.kinds import DEPLOYMENT
 from datum_compute.api.meta.fields import NamespacedReference
@@ -272,12 +272,17 @@ def has_gates(instance: Instance) -> bool:
     return bool(instance.spec.controller.scheduling_gates)
 
 
-def unavailable_max(settings: ScaleSettings, wanted: int) -> int:
-    """Return how many of the wanted instances a rollout may have out of service.
+def wanted_replicas(deployment: WorkloadDeployment) -> int:
+    return 0 if deployment.is_terminating else deployment.spec.scale_settings.min_replicas
 
-    At least one, because otherwise a rollout could never proceed.
+
+_template_fields = attrgetter(*TemplateSpec.__struct_fields__)
+
+
+def is_current(instance: Instance, current: str, template: TemplateSpec) -> bool:
+    """Return True if both the recorded hash and the spec of the instance match the template.
+
+    The spec is compared as well, because users can edit the spec of an instance by hand.
     """
-    limit = settings.max_unavailable or 1
-    if isinstance(limit, str):
-        limit = wanted * int(limit.removesuffix("%")) // 100
-    return max(1, limit)
+    same_hash = instance.spec.controller.template_hash == current
+    return same_hash and bool(_template_fields(instance.spec) == _template_fields(template))

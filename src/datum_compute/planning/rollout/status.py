@@ -6,11 +6,11 @@ Rules of the status:
 - ``blocked`` counts the desired instances that are not ready, by reason.
 
 Rules of Progressing, the condition of a rollout:
-- Progress is a number: instances updated plus instances available minus instances to be removed. A
-  rollout makes a step when the number exceeds all earlier ones of the same generation, or when the
-  generation is new. The highest number and the time of the last step are kept in the status, so
-  that the deadline survives a restart. An instance that recovers after it was lost, or after its
-  readiness was Unknown, is therefore no step.
+- Progress is a number: instances updated plus instances available, including surge instances,
+  minus instances to be removed. A rollout makes a step when the number exceeds all earlier ones of
+  the same generation, or when the generation is new. The highest number and the time of the last
+  step are kept in the status, so that the deadline survives a restart. An instance that recovers
+  after it was lost, or after its readiness was Unknown, is therefore no step.
 - Timed waits delay the deadline: the grace period of an instance that is stopping, and
   ``minReadySeconds`` of an instance that has become Ready. The deadline is counted from their end.
   They do not revoke a deadline that has passed.
@@ -64,7 +64,7 @@ from datum_compute.planning.apply import plan_status
 from datum_compute.planning.plan import Create, Plan, Wait, add_finalizer, drop_finalizer
 from datum_compute.planning.quota.claims import InstanceSize, InstanceSizeLookup, recorded_slots
 from datum_compute.planning.rollout.gates import NETWORK, gate_names
-from datum_compute.planning.rollout.instances import plan_slots, wanted_replicas
+from datum_compute.planning.rollout.instances import observe_surge, plan_slots
 from datum_compute.planning.rollout.slots import (
     MinReady,
     Slots,
@@ -72,8 +72,10 @@ from datum_compute.planning.rollout.slots import (
     location_of,
     min_ready_seconds,
     slots_of,
+    wanted_replicas,
 )
 from datum_compute.planning.rollout.stopping import grace_left_s, render_stopping, stopping_value
+from datum_compute.planning.rollout.surge import Surge, surge_conditions
 from datum_compute.planning.rollout.suspension import halt_cause, halt_reason, halted_value
 from datum_compute.planning.workload.templates import template_hash
 
@@ -217,12 +219,19 @@ class RolloutProgress:
 
 
 def measure_progress(
-    deployment: WorkloadDeployment, observed: WorkloadDeploymentStatus, now: str
+    deployment: WorkloadDeployment,
+    observed: WorkloadDeploymentStatus,
+    now: str,
+    *,
+    available_surge: int = 0,
 ) -> RolloutProgress:
-    """Return the progress of the rollout, given the counts observed now."""
+    """Return the progress of the rollout, given the counts observed now.
+
+    ``available_surge`` is the number of surge instances that are available.
+    """
     before = deployment.status
     is_new = before.observed_generation != deployment.metadata.generation
-    reached = _count_progress(observed)
+    reached = _count_progress(observed) + available_surge
     if is_new or before.progressed_at is None:
         step_at = now
     else:
@@ -290,14 +299,17 @@ def _progressing_value(
 
 
 def is_complete(counts: ReplicaCounts) -> bool:
-    """Return True if exactly the wanted instances exist, all updated, ready and available."""
+    """Return True if exactly the wanted instances exist, all updated, ready and available.
+
+    Surge instances are removed before a rollout is complete.
+    """
     return (
         counts.replicas
         == counts.updated_replicas
         == counts.ready_replicas
         == counts.available_or_ready
         == counts.desired_replicas
-    )
+    ) and not counts.surge_replicas
 
 
 def _was_complete(deployment: WorkloadDeployment) -> bool:
@@ -378,34 +390,55 @@ def plan_deployment(
     seconds = min_ready_seconds(deployment, simulated=simulated)
     min_ready = MinReady(seconds, now, unobserved)
     slots = slots_of(deployment.metadata.name, instances, min_ready)
-    steps = plan_slots(plane, deployment, slots)
+    surge = observe_surge(deployment, slots, now)
+    steps = plan_slots(plane, deployment, slots, surge)
     if not deployment.status.observed_generation and _creates_any(steps):
         return steps  # the first status is written together with the first instances
     timed = timed_waits(instances, min_ready)
-    status = _build_status(deployment, instances, slots, min_ready, timed, size_of)
+    observed = _Observed(instances, slots, surge, min_ready, timed)
+    status = _build_status(deployment, observed, size_of)
     return Plan(
         (*steps.actions, *plan_status(plane, DEPLOYMENT, deployment, status)),
-        requeue_after_s=_requeue_s(deployment, instances, steps, status, min_ready, timed),
+        requeue_after_s=_requeue_s(deployment, observed, steps, status),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Observed:
+    """What is observed of a deployment: its instances, by slot, and how long they take."""
+
+    instances: Sequence[Instance]
+    slots: Slots
+    surge: Surge
+    min_ready: MinReady
+    timed: TimedWait
+
+    def without_surge(self) -> list[Instance]:
+        """Return the instances that the counts of the status include."""
+        if not self.surge.members:
+            return list(self.instances)
+        names = {self.slots.by_ordinal[n].metadata.name for n in self.surge.members}
+        return [i for i in self.instances if i.metadata.name not in names]
 
 
 def _requeue_s(
     deployment: WorkloadDeployment,
-    instances: Sequence[Instance],
+    observed: _Observed,
     steps: Plan,
     status: WorkloadDeploymentStatus,
-    min_ready: MinReady,
-    timed: TimedWait,
 ) -> float | None:
     """Return the delay until the next pass if no event occurs; None if no pass is due.
 
     A pass is due when an instance becomes available, when a grace period or the deadline ends, when
-    an instance has to be observed again, and regularly while the plan waits.
+    a surge instance has waited long enough, when an instance has to be observed again, and
+    regularly while the plan waits.
     """
+    min_ready, timed = observed.min_ready, observed.timed
     due = [deadline_in_s(deployment, status, min_ready.now, timed), timed.remaining_s or None]
-    due += [min_ready.seconds_until_available(instance) for instance in instances]
+    due += [min_ready.seconds_until_available(instance) for instance in observed.instances]
     due += [OBSERVE_AGAIN_S for _ in min_ready.unobserved]
     due += [RECHECK_S for step in steps.actions if isinstance(step, Wait)]
+    due.append(observed.surge.requeue_after_s)
     return min((seconds for seconds in due if seconds is not None), default=None)
 
 
@@ -422,23 +455,20 @@ def deployment_status(
 ) -> WorkloadDeploymentStatus:
     min_ready = MinReady(min_ready_seconds(deployment, simulated=simulated), now)
     slots = slots_of(deployment.metadata.name, instances, min_ready)
-    timed = timed_waits(instances, min_ready)
-    return _build_status(deployment, instances, slots, min_ready, timed, _no_size)
+    surge = observe_surge(deployment, slots, now)
+    observed = _Observed(instances, slots, surge, min_ready, timed_waits(instances, min_ready))
+    return _build_status(deployment, observed, _no_size)
 
 
 def _build_status(
-    deployment: WorkloadDeployment,
-    instances: Sequence[Instance],
-    slots: Slots,
-    min_ready: MinReady,
-    timed: TimedWait,
-    size_of: InstanceSizeLookup,
+    deployment: WorkloadDeployment, observed: _Observed, size_of: InstanceSizeLookup
 ) -> WorkloadDeploymentStatus:
     """Return the status of a deployment.
 
     An instance counts as updated if its observed template hash is current, even if it is not ready.
     """
-    now = min_ready.now
+    slots, surge, min_ready = observed.slots, observed.surge, observed.min_ready
+    instances, now = observed.without_surge(), min_ready.now
     halted = None if deployment.is_terminating else halt_reason(deployment.spec)
     current = template_hash(deployment.spec.template)
     updated = [i for i in instances if i.status.controller.observed_template_hash == current]
@@ -450,6 +480,7 @@ def _build_status(
         ready_replicas=sum(is_ready(i) for i in instances),
         available_replicas=sum(min_ready.is_available(i) for i in instances),
         desired_replicas=wanted,
+        surge_replicas=len(surge.members),
         blocked=count_blocked_by_reason(slots, wanted, halted),
         observed_generation=deployment.metadata.generation,
         observed_source=_observed_source(deployment),
@@ -457,19 +488,20 @@ def _build_status(
         location=location_of(deployment),
         endpoints=deployment.status.endpoints,  # the publishing controller writes them
         granted=recorded_slots(deployment, slots.by_ordinal, wanted, size_of),
+        surge=surge.record,
     )
-    progress = measure_progress(deployment, counted, now)
+    progress = measure_progress(deployment, counted, now, available_surge=len(surge.available))
     counted = msgspec.structs.replace(
         counted, progressed_at=progress.at, progress_reached=progress.reached
     )
-    conditions = deployment.status.conditions
+    conditions = surge_conditions(deployment, surge, now)
     if halted is not None:
-        updates = _halted_conditions(deployment, instances, halted, now)
+        updates = _halted_conditions(deployment, observed.instances, halted, now)
     else:
         updates = (
-            _available_condition(deployment, counted, slots, now),
+            _available_condition(deployment, counted, observed),
             _replicas_ready_condition(deployment, counted, slots, now),
-            progressing_condition(deployment, counted, now, timed),
+            progressing_condition(deployment, counted, now, observed.timed),
         )
     for condition in updates:
         conditions = with_condition(conditions, condition)
@@ -505,16 +537,20 @@ def _halted_conditions(
 
 
 def _available_condition(
-    deployment: WorkloadDeployment, counted: WorkloadDeploymentStatus, slots: Slots, now: str
+    deployment: WorkloadDeployment, counted: WorkloadDeploymentStatus, observed: _Observed
 ) -> Condition:
-    """Return the Available condition: True if any instance is ready.
+    """Return the Available condition: True if any instance is ready, also a surge instance.
 
     It is Unknown if no instance is known to be ready and at least one may be. It does not depend on
     ``minReadySeconds``, unlike ``availableReplicas``.
     """
+    slots, now = observed.slots, observed.min_ready.now
     ready, desired = counted.ready_replicas, counted.desired_replicas
-    if ready:
+    surge = len(observed.surge.members & slots.ready)
+    if ready or surge:
         message = f"{ready}/{desired} instances are ready"
+        if surge:
+            message += f", and {surge} surge"
         value = ConditionValue(TRUE, Reason.STABLE_INSTANCE_FOUND, message)
     elif slots.serving:
         cause = not_ready_cause(slots.by_ordinal[min(slots.serving)])

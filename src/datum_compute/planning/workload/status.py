@@ -45,6 +45,7 @@ from datum_compute.api.conditions import (
 from datum_compute.api.planes import normalize_city
 from datum_compute.planning.platform.instance_types import with_size_notice
 from datum_compute.planning.rollout.status import sum_blocked
+from datum_compute.planning.rollout.surge import SURGE_AVAILABLE
 from datum_compute.planning.rollout.suspension import (
     deployments_still_running,
     halt_cause,
@@ -135,6 +136,7 @@ def workload_status(
     conditions = with_size_notice(conditions, instance_type, generation=generation, now=now)
     all_fallbacks = [f for name in sorted(by_placement) for f in by_placement[name]]
     conditions = _with_fallback_notice(conditions, all_fallbacks, generation, now)
+    conditions = _with_surge_notice(conditions, ordered, generation, now)
     return WorkloadStatus(
         conditions=conditions,
         deployments=len(ordered),
@@ -180,6 +182,25 @@ def _with_fallback_notice(
     return with_condition(
         conditions, make_condition(FELL_BACK, value, generation=generation, now=now)
     )
+
+
+def _with_surge_notice(
+    conditions: Sequence[Condition],
+    deployments: Sequence[WorkloadDeployment],
+    generation: int,
+    now: str,
+) -> list[Condition]:
+    """Add SurgeAvailable=False while a city rolls out without surge. Otherwise remove it."""
+    messages = [
+        f"{deployment.spec.city_code}: {found.message}"
+        for deployment in deployments
+        if (found := find_condition(deployment.status.conditions, SURGE_AVAILABLE)) is not None
+    ]
+    if not messages:
+        return [c for c in conditions if c.type != SURGE_AVAILABLE]
+    value = ConditionValue(FALSE, Reason.SURGE_UNAVAILABLE, "; ".join(messages))
+    new = make_condition(SURGE_AVAILABLE, value, generation=generation, now=now)
+    return with_condition(conditions, new)
 
 
 def _placement_status(
@@ -318,6 +339,7 @@ def _sum_counts(
         "replicas": sum(s.replicas for s in reported),
         "ready_replicas": sum(s.ready_replicas for s in reported),
         "available_replicas": sum(s.available_or_ready for s in reported),
+        "surge_replicas": sum(s.surge_replicas for s in reported),
         "updated_replicas": sum(s.updated_replicas for s in current_reports),
         "current_replicas": sum(s.current_replicas for s in current_reports),
         "desired_replicas": sum(
