@@ -45,6 +45,7 @@ from datum_compute.client.client import Client
 from datum_compute.client.transport.interface import Transport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
+from datum_compute.planes.planes import project_label_scope
 from datum_compute.runtime.controller import Controller
 from datum_compute.store.journal import MemoryJournal
 from testkit.sim.disk import CommitHook, Disk, DiskJournal
@@ -55,8 +56,9 @@ from testkit.sim.processes import (
     LeadingProcess,
     RunComponent,
     build_cell_components,
-    build_hub_components,
+    cell_member_options,
     certifier,
+    client_with_certificate,
 )
 from testkit.sim.provider import Provider
 from testkit.sim.scenario.scenario import CENTER, WorldLayout, host_of_cell, managers_of
@@ -278,14 +280,9 @@ class SimulatedHost:
     def _build_components(
         self, platform: Platform, environment: ProcessEnvironment
     ) -> Sequence[RunComponent]:
-        """Return the components next to the planes in worlds whose cells join: they connect to the
-        Clusters of the hub."""
-        if self.roles.members:
-            return build_hub_components(platform, environment, self._reach)
+        """Return the components next to the planes of a cell that has joined."""
         if (cell := self.roles.joins) and self.certificate:
-            return build_cell_components(
-                cell, platform, environment, self._reach, lambda: self.certificate
-            )
+            return build_cell_components(cell, platform, environment, self._client_of_cell(HUB))
         return ()
 
     def _build_platform(self, environment: ProcessEnvironment) -> Platform:
@@ -318,7 +315,13 @@ class SimulatedHost:
             DiskJournal(self.disk, host_environment.on_commit, self.crash),
             credentials,
             PlatformOptions(
-                control=ControllerOptions(roles.controllers, self._client, self.traffic),
+                control=ControllerOptions(
+                    roles.controllers,
+                    self._client_of_cell if roles.joins else self._client,
+                    self.traffic,
+                    project_scope=project_label_scope(roles.joins) if roles.joins else None,
+                    cell_members=cell_member_options(self._reach) if roles.members else None,
+                ),
                 security=security,
             ),
         )
@@ -328,6 +331,12 @@ class SimulatedHost:
         return Client(
             self._reach(plane), prefix=path_prefix(plane), token=token, agent=MANAGER_AGENT
         )
+
+    def _client_of_cell(self, plane: PlaneName) -> Client:
+        """Return the client of a joined cell. It reaches other planes with its certificate."""
+        if plane in self.roles.serves:
+            return self._client(plane)
+        return client_with_certificate(plane, self._reach, lambda: self.certificate)
 
     def _reach(self, plane: PlaneName) -> Transport:
         return self._host_environment.reach(self.name, plane, lambda link: link)

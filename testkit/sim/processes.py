@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from random import Random
 from typing import TYPE_CHECKING
 
 from cryptography import x509
@@ -28,7 +27,6 @@ from datum_compute.api.membership import CellJoinSpec, cell_user_of
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import HUB, PlaneName, cell_plane, path_prefix
 from datum_compute.app.certificates import authority_of, request_of, sign_certificate
-from datum_compute.app.cluster_members import CellConnector, CellTarget, UpstreamProjects
 from datum_compute.app.controllers import ManagerOptions, build_manager
 from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.app.heartbeat import Heartbeat
@@ -38,6 +36,7 @@ from datum_compute.client.auth.connection import Connection
 from datum_compute.client.client import Client
 from datum_compute.client.transport.interface import Transport
 from datum_compute.controllers.context import Context
+from datum_compute.planes.cell_members import CellMemberOptions
 from datum_compute.planes.planes import hub_label_scope
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.leader_election import (
@@ -107,34 +106,28 @@ class CertificateTransport:
         return await self.inner.send(replace(request, certificate_pem=self.certificate()))
 
 
-def build_hub_components(
-    platform: Platform, environment: ProcessEnvironment, reach: Callable[[PlaneName], Transport]
-) -> Sequence[RunComponent]:
-    random = Random(environment.random.getrandbits(64))  # noqa: S311 - reproducible on purpose
+def cell_member_options(reach: Callable[[PlaneName], Transport]) -> CellMemberOptions:
+    """Return how the center connects to cells that have joined."""
 
     @asynccontextmanager
     async def open_transport(connection: Connection) -> AsyncIterator[Transport]:
         yield reach(cell_plane(connection.context))
 
-    hub = platform.bootstrap_client(HUB)
-    target = CellTarget(platform, platform.register_city)
-    return (CellConnector(hub, target, open_transport, random).run,)
+    return CellMemberOptions(open_transport)
+
+
+def client_with_certificate(
+    plane: PlaneName, reach: Callable[[PlaneName], Transport], certificate: Callable[[], str]
+) -> Client:
+    """Return the client of a joined cell for the hub or a project."""
+    transport = CertificateTransport(reach(plane), certificate)
+    return Client(transport, prefix=path_prefix(plane), token="", agent=MANAGER_AGENT)
 
 
 def build_cell_components(
-    cell: str,
-    platform: Platform,
-    environment: ProcessEnvironment,
-    reach: Callable[[PlaneName], Transport],
-    certificate: Callable[[], str],
+    cell: str, platform: Platform, environment: ProcessEnvironment, hub: Client
 ) -> Sequence[RunComponent]:
-    def client_of(plane: PlaneName) -> Client:
-        transport = CertificateTransport(reach(plane), certificate)
-        return Client(transport, prefix=path_prefix(plane), token="", agent=MANAGER_AGENT)
-
-    random = Random(environment.random.getrandbits(64))  # noqa: S311 - reproducible on purpose
-    plane, hub = cell_plane(cell), client_of(HUB)
-    own = platform.bootstrap_client(plane)
+    plane = cell_plane(cell)
 
     async def work_with_hub() -> None:
         platform.engage(HUB, hub, hub_label_scope(cell, city_of(cell)))
@@ -146,8 +139,7 @@ def build_cell_components(
         environment.unix_s,
         lambda: {"instances": str(platform.count_objects(plane, INSTANCE))},
     )
-    projects = UpstreamProjects(cell, own, platform, client_of, random)
-    return (work_with_hub, projects.run, heartbeat.run)
+    return (work_with_hub, heartbeat.run)
 
 
 LEASE_NAMESPACE = "kube-system"

@@ -32,7 +32,6 @@ from datum_compute.app.certificates import (
     issue_client_certificate,
     validity,
 )
-from datum_compute.app.cluster_members import connection_to
 from datum_compute.app.state_credentials import (
     PlaneTokens,
     ensure_credentials,
@@ -43,6 +42,7 @@ from datum_compute.app.state_directory import StateError, ensure_private_directo
 from datum_compute.client.auth.connection import Connection
 from datum_compute.client.client import Client
 from datum_compute.client.transport.interface import Transport
+from datum_compute.planes.cell_members import connection_to
 from datum_compute.server.access.authentication import StaticTokens
 from datum_compute.server.access.client_certificates import IssuedCertificate, SigningRequest
 from testkit.api_server.running_server import START_S, TOKEN, InProcessServer

@@ -6,10 +6,12 @@ import asyncio
 from random import Random
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry
 
-from datum_compute.api.kinds import NAMESPACE
-from datum_compute.api.meta.objects import Ref
+from datum_compute.api.core import ConfigMap
+from datum_compute.api.kinds import CONFIG_MAP, NAMESPACE
+from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.api.planes import HUB, PlaneName, project_plane
 from datum_compute.client.transport.retry import Backoff
 from datum_compute.runtime.cached_client import CachedClient
@@ -20,6 +22,7 @@ from datum_compute.runtime.controller import (
     Key,
     Outcome,
     for_,
+    own_key,
     reads,
     watches,
 )
@@ -239,3 +242,37 @@ def test_a_kind_that_is_only_read_is_cached_and_not_subscribed() -> None:
         return counts[0], counts[1]
 
     assert with_planes(test) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "expected"),
+    [(("a",), "a"), (("a", "a"), "a"), (("a", "b"), ""), (("a", ""), "")],
+)
+def test_an_informer_reads_one_namespace_if_no_edge_reads_another(
+    namespaces: tuple[str, ...], expected: str
+) -> None:
+    async def test(_loop: VirtualLoop, planes: InProcessPlanes) -> str:
+        client = CachedClient(ONE, await planes.create(ONE), Random(1))
+        for namespace in namespaces:
+            mapper, _, _ = a_mapper(watches(CONFIG_MAP, own_key, namespace=namespace))
+            mapper.attach(client)
+        return client.declare(CONFIG_MAP).namespace
+
+    assert with_planes(test) == expected
+
+
+def test_an_edge_ignores_objects_of_other_namespaces() -> None:
+    async def done(_context: None, _key: Key) -> Outcome:
+        return Done()
+
+    async def test(_loop: VirtualLoop, planes: InProcessPlanes) -> list[Key]:
+        client = CachedClient(ONE, await planes.create(ONE), Random(1))
+        edge = watches(CONFIG_MAP, own_key, namespace="a")
+        controller = Controller("test", "project", done, (edge,))
+        found: list[Key] = []
+        for namespace in ("a", "b"):
+            config = ConfigMap(metadata=ObjectMeta(name="c", namespace=namespace))
+            found += controller.keys(edge, client, ObjectChange(None, config))
+        return found
+
+    assert with_planes(test) == [Key(ONE, Ref("a", "c"))]

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from random import Random
 from urllib.parse import urlsplit
 
 import msgspec
@@ -34,7 +33,6 @@ from datum_compute.app.cell_membership import (
     run_renewal,
 )
 from datum_compute.app.certificates import ensure_certificate
-from datum_compute.app.cluster_members import UpstreamProjects
 from datum_compute.app.driver_selection import MachineHost, build_machines
 from datum_compute.app.environment import ProcessEnvironment, process_environment
 from datum_compute.app.heartbeat import Heartbeat
@@ -72,7 +70,7 @@ from datum_compute.app.state_directory import (
 )
 from datum_compute.client.client import Client
 from datum_compute.controllers import registry
-from datum_compute.planes.planes import hub_label_scope
+from datum_compute.planes.planes import hub_label_scope, project_label_scope
 from datum_compute.server.http.listen import bind_listener
 from datum_compute.server.options import AdmissionOptions
 from datum_compute.store.sqlite import SqliteJournal
@@ -134,9 +132,18 @@ async def _serve(
     credentials = ensure_credentials(state / TOKENS_FILE, (membership.plane,), of_cell=True)
     certificate = ensure_certificate(state, datetime.now(UTC), names=listener.server_names)
     journal, audit = SqliteJournal(state / "store.db"), AuditLog(state / "audit.log")
+
+    def reach(plane: PlaneName) -> Client:
+        if plane == membership.plane:
+            return platform.client(plane, credentials.manager)
+        return hub.client_of(plane)
+
     options = PlatformOptions(
         control=ControllerOptions(
-            (*registry.CELL_PROCESS, *machines.publishing_controllers), traffic=machines.traffic
+            (*registry.CELL_PROCESS, *machines.publishing_controllers),
+            reach,
+            machines.traffic,
+            project_scope=project_label_scope(membership.cell),
         ),
         security=SecurityOptions(
             authority=certificate.authority.read_text(),
@@ -179,10 +186,7 @@ def _background_tasks(
 ) -> list[BackgroundTask]:
     """Engage the hub, and return the tasks that maintain the membership."""
     membership, hub = connection.membership, connection.client_of(HUB)
-    random = Random(environment.random.getrandbits(64))  # noqa: S311 - jitter, not secrets
-    own = platform.bootstrap_client(membership.plane)
     platform.engage(HUB, hub, hub_label_scope(membership.cell, membership.city))
-    projects = UpstreamProjects(membership.cell, own, platform, connection.client_of, random)
     heartbeat = Heartbeat(
         hub,
         membership.cell,
@@ -197,7 +201,7 @@ def _background_tasks(
         await report_address(hub, connection.files, membership)
         await run_renewal(hub, connection.files, membership, rotation, environment.unix_s)
 
-    return [projects.run, heartbeat.run, keep_membership]
+    return [heartbeat.run, keep_membership]
 
 
 # --- The address at which the hub reaches the cell, and a port that is in use

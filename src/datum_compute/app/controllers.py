@@ -17,10 +17,11 @@ from datum_compute.controllers.context import CellProbing, Context, ignore_mappi
 from datum_compute.controllers.events import ambiguous_mapping_event
 from datum_compute.drivers.driver import Driver
 from datum_compute.drivers.traffic import Traffic
+from datum_compute.planes.cell_members import CellMemberOptions, CellMembers
 from datum_compute.planes.lifecycle import PlaneLifecycle
 from datum_compute.planes.membership import ProjectMembership, Reach
 from datum_compute.planes.planes import Planes, discard_event
-from datum_compute.runtime.cached_client import noop
+from datum_compute.runtime.cached_client import LabelScope, noop
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.event_recorder import EventRecorder, EventRequest
 from datum_compute.runtime.manager import Manager
@@ -61,6 +62,10 @@ class ManagerOptions:
     single_project: str = ""
     # Returns the client of a project that is created later; None if there are none.
     reach: Reach | None = None
+    # The part of these projects that the process reads; None: everything.
+    project_scope: LabelScope | None = None
+    # How to connect to cells that have joined; None if the process does not connect to them.
+    cell_members: CellMemberOptions | None = None
     # Called before every write; raises if the process does not lead.
     fence: Callable[[], None] = noop
     # How connections from outside reach machines; None if the process publishes no ports.
@@ -77,7 +82,7 @@ def build_manager(
     telemetry: ManagerTelemetry = ManagerTelemetry(),  # noqa: B008 - immutable
     options: ManagerOptions = ManagerOptions(),  # noqa: B008 - immutable
 ) -> Manager[Context]:
-    record_event, reach = telemetry.record_event, options.reach
+    record_event, reach, members = telemetry.record_event, options.reach, options.cell_members
     metrics = RuntimeMetrics(telemetry.registry) if telemetry.registry is not None else None
 
     def build_context(manager: Manager[Context]) -> Context:
@@ -93,13 +98,20 @@ def build_manager(
             served.inventory,
             served.authority,
             options.single_project,
-            membership=ProjectMembership(manager, reach) if reach is not None else None,
+            membership=(
+                ProjectMembership(manager, reach, options.project_scope)
+                if reach is not None
+                else None
+            ),
+            cell_members=CellMembers(manager, members) if members is not None else None,
             plane_lifecycle=served.lifecycle,
             count_mapping=metrics.count_mapping if metrics is not None else ignore_mapping,
             traffic=options.traffic,
             cell_probing=options.cell_probing,
         )
 
+    if members is not None:
+        controllers = (*controllers, *registry.CELL_MEMBERS)
     manager = Manager(
         [instrument(controller, telemetry.tracer) for controller in controllers],
         build_context,

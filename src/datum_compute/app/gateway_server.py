@@ -4,7 +4,7 @@ A manager with projects authenticates users by their token for the plane of the 
 requests to the cells of the hub. A manager with cells serves the hub, which authenticates with its
 token for the plane of the cell. Every replica serves the gateway, also while another one leads; its
 clients write nothing. The annotation of a Cluster contains the address of the gateway of a cell
-(``cluster_members.py``), and a ConfigMap that of a project (``api/gateway.py``).
+(``planes/cell_members.py``), and a ConfigMap that of a project (``api/gateway.py``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import logging
 from collections.abc import Callable, Collection
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
-from random import Random
 
 from datum_compute.api.core import Namespace
 from datum_compute.api.errors import NotFound, to_status
@@ -22,13 +21,7 @@ from datum_compute.api.http import Request, Response
 from datum_compute.api.meta.codec import encode
 from datum_compute.api.planes import HUB, PlaneName, plane_role, split_path
 from datum_compute.app.audit_log import audit_line
-from datum_compute.app.cluster_members import (
-    CellConnector,
-    CellTarget,
-    GatewayConnector,
-    NoControllers,
-    gateway_connection_to,
-)
+from datum_compute.app.controllers import ManagerOptions, build_manager
 from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.app.listener import PortHandler, open_tls_port
 from datum_compute.app.pod_client import PodAccessClient
@@ -39,8 +32,9 @@ from datum_compute.client.client import Client
 from datum_compute.client.transport.interface import Transport
 from datum_compute.drivers.pods.queries import PodQueries
 from datum_compute.gateway.authorizer import Dispatch, RemoteGatewayAuthorizer
-from datum_compute.gateway.cells import CellEndpoint, CellEndpoints
+from datum_compute.gateway.cells import CellEndpoint, CellEndpoints, GatewayConnector
 from datum_compute.gateway.gateway import Gateway, federation_namespace_of
+from datum_compute.planes.cell_members import CellMemberOptions, gateway_connection_to
 from datum_compute.server.access.audit import AuditEvent
 
 _log = logging.getLogger(__name__)
@@ -143,16 +137,22 @@ def _cell_endpoints(
 def _connect_cells(
     dependencies: GatewayDependencies, hub: Client, endpoints: CellEndpoints
 ) -> None:
-    """Connect to the cells of the hub until the stack is closed."""
-    open_transport = dependencies.open_transport
-    connector = CellConnector(
-        hub,
-        CellTarget(NoControllers(), gateway=GatewayConnector(endpoints, open_transport)),
-        open_transport,
-        Random(dependencies.environment.random.getrandbits(64)),  # noqa: S311 - jitter, not secrets
-        gateway_connection_to,
+    """Connect to the cells of the hub until the stack is closed.
+
+    Only the gateway uses these connections, and every replica has them, so they have a manager of
+    their own beside that of the leader.
+    """
+    members = CellMemberOptions(
+        dependencies.open_transport,
+        connect_gateway=GatewayConnector(endpoints, dependencies.open_transport).connect,
+        connection_of=gateway_connection_to,
+        engages_planes=False,
     )
-    connecting = asyncio.create_task(connector.run())
+    manager = build_manager(
+        (), {}, dependencies.environment, options=ManagerOptions(cell_members=members)
+    )
+    manager.engage(HUB, hub)
+    connecting = asyncio.create_task(manager.run())
     connecting.add_done_callback(_log_end)
     dependencies.stack.callback(connecting.cancel)
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from random import Random
 
 from datum_compute.api.planes import (
     HUB,
@@ -27,12 +26,6 @@ from datum_compute.api.planes import (
 from datum_compute.app.audit_log import AuditLog
 from datum_compute.app.backup.restore import finish_restore
 from datum_compute.app.certificates import certify, ensure_certificate
-from datum_compute.app.cluster_members import (
-    CellConnector,
-    CellTarget,
-    GatewayConnector,
-    NoControllers,
-)
 from datum_compute.app.driver_selection import DriverSet, MachineHost, build_machines
 from datum_compute.app.environment import ProcessEnvironment, process_environment
 from datum_compute.app.fault_injection import FaultInjection
@@ -74,7 +67,8 @@ from datum_compute.client.client import Client
 from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
-from datum_compute.gateway.cells import CellEndpoints
+from datum_compute.gateway.cells import CellEndpoints, GatewayConnector
+from datum_compute.planes.cell_members import CellMemberOptions
 from datum_compute.runtime.controller import Controller
 from datum_compute.server.access.client_certificates import IssuedCertificate, SigningRequest
 from datum_compute.server.options import AdmissionOptions
@@ -115,7 +109,11 @@ async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | N
 
     options = PlatformOptions(
         control=ControllerOptions(
-            _controllers(settings, machines), reach, machines.traffic, settings.cells.probing
+            _controllers(settings, machines),
+            reach,
+            machines.traffic,
+            settings.cells.probing,
+            cell_members=_cell_members(settings, environment, machines.endpoints),
         ),
         security=SecurityOptions(
             authority=certificate.authority.read_text(),
@@ -143,7 +141,7 @@ async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | N
         background_tasks=(
             faults.run,
             partial(kubeconfigs.follow, projects_changed),
-            partial(_connect_cells, settings, platform, environment, machines.endpoints),
+            partial(report_local_cells, platform.bootstrap_client(HUB), platform.cells),
         ),
     )
     bound = bind_api_socket(state, settings.listener.port, settings.listener.address)
@@ -171,6 +169,17 @@ def _controllers(settings: LocalSettings, machines: DriverSet) -> tuple[Controll
         return (*registry.CLUSTER, *registry.PROJECT_MEMBERSHIP)
     group = EVERYTHING if settings.cells.inside else registry.HUB_PROCESS
     return (*group, *machines.publishing_controllers)
+
+
+def _cell_members(
+    settings: LocalSettings, environment: ProcessEnvironment, endpoints: CellEndpoints
+) -> CellMemberOptions:
+    gateway = GatewayConnector(endpoints, transport_opener(environment, is_bounded=False))
+    return CellMemberOptions(
+        transport_opener(environment),
+        connect_gateway=gateway.connect,
+        engages_planes=settings.controllers,
+    )
 
 
 def _certify_cell(
@@ -205,25 +214,6 @@ class _Kubeconfigs:
             await changed.wait()
             changed.clear()
             self.write(self.port)
-
-
-async def _connect_cells(
-    settings: LocalSettings,
-    platform: Platform,
-    environment: ProcessEnvironment,
-    endpoints: CellEndpoints,
-) -> None:
-    """Connect to cells of other processes, until cancelled."""
-    random = Random(environment.random.getrandbits(64))  # noqa: S311 - jitter, not secrets
-    hub = platform.bootstrap_client(HUB)
-    await report_local_cells(hub, platform.cells)
-    target = CellTarget(
-        platform if settings.controllers else NoControllers(),
-        platform.register_city,
-        GatewayConnector(endpoints, transport_opener(environment, is_bounded=False)),
-        local_cells=platform.cells,
-    )
-    await CellConnector(hub, target, transport_opener(environment), random).run()
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ from datum_compute.api.errors import NotFound
 from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import HUB, PlaneName, member_name, path_prefix, plane_role
-from datum_compute.app.cluster_members import CellConnector, CellTarget
 from datum_compute.app.controllers import (
     ManagerOptions,
     ManagerTelemetry,
@@ -63,6 +62,7 @@ from datum_compute.controllers import registry
 from datum_compute.controllers.context import Context
 from datum_compute.drivers.driver import Driver, FencedDriver
 from datum_compute.drivers.pods.driver import PodsDriver
+from datum_compute.planes.cell_members import CellMemberOptions
 from datum_compute.runtime.controller import Controller
 from datum_compute.runtime.leader_election import (
     Election,
@@ -249,32 +249,29 @@ async def _build_controller_run(
             reach=None if is_single_cluster else reach,
             fence=check_leading,
             cell_probing=settings.controllers.cell_probing,
+            cell_members=(
+                _cell_members(connections, fence) if settings.controllers.propagator else None
+            ),
         ),
     )
     for plane, client in clients.items():
         manager.engage(plane, client)
     tasks = [recorder.run, *(driver.run for driver in pods.values())]
     tasks += [heartbeat.run for heartbeat in _build_heartbeats(connections, manager, clients)]
-    if settings.controllers.propagator:
-        tasks.append(_build_cell_connector(connections, manager, clients[HUB], fence).run)
     run = ControllerRun(manager, tasks, elections)
     await _open_status_ports(connections, metrics, run)
     return run
 
 
-def _build_cell_connector(
-    connections: PlaneConnections,
-    manager: Manager[Context],
-    hub: Client,
-    fence: Callable[[Transport], Transport],
-) -> CellConnector:
-    """Connect the propagator to cells that have joined the hub."""
+def _cell_members(
+    connections: PlaneConnections, fence: Callable[[Transport], Transport]
+) -> CellMemberOptions:
+    """Return how the propagator connects to cells that have joined the hub."""
 
     def open_cell(connection: Connection) -> AbstractAsyncContextManager[Transport]:
         return open_transport(connection, connections.auth, fence)
 
-    target = CellTarget(manager, local_cells=connections.planes)
-    return CellConnector(hub, target, open_cell, connections.environment.random)
+    return CellMemberOptions(open_cell, local_cells=connections.planes)
 
 
 def _build_heartbeats(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -51,6 +51,7 @@ from datum_compute.drivers.driver import Driver
 from datum_compute.drivers.traffic import Traffic
 from datum_compute.planes.bootstrap import ensure_cells, ensure_plane, expire_join_tokens
 from datum_compute.planes.catalogue import ensure_platform
+from datum_compute.planes.cell_members import CellMemberOptions
 from datum_compute.planes.lifecycle import finalized_kinds_on
 from datum_compute.runtime.cached_client import LabelScope, noop
 from datum_compute.runtime.controller import Controller
@@ -143,6 +144,10 @@ class ControllerOptions:
     reach: Callable[[PlaneName], Client] | None = None
     traffic: Traffic | None = None
     cell_probing: CellProbing = field(default_factory=CellProbing)
+    # The part of each project that a cell reads; None: everything.
+    project_scope: LabelScope | None = None
+    # How to connect to cells that have joined; None if the process does not connect to them.
+    cell_members: CellMemberOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,10 +219,17 @@ class Platform:
             telemetry=ManagerTelemetry(self._events.record, options.tracer, self.registry),
             options=ManagerOptions(
                 reach=self._project_client,
+                project_scope=control.project_scope,
+                cell_members=self._cell_members(control.cell_members),
                 traffic=control.traffic,
                 cell_probing=control.cell_probing,
             ),
         )
+
+    def _cell_members(self, options: CellMemberOptions | None) -> CellMemberOptions | None:
+        if options is None:
+            return None
+        return replace(options, register_city=self.register_city, local_cells=self.cells)
 
     @property
     def cells(self) -> tuple[PlaneName, ...]:

@@ -124,9 +124,10 @@ class Client:
         keep: Callable[[T | UndecodableObject], K],
         *,
         page_size: int,
+        namespace: str = "",
         labels: Mapping[str, str] | None = None,
     ) -> ListResult[K]:
-        """List all namespaces, and return the result of ``keep`` for each object.
+        """List one namespace or all, and return the result of ``keep`` for each object.
 
         ``keep`` is applied page by page, so that not all objects are in memory at once. It receives
         an UndecodableObject for an object that cannot be decoded.
@@ -137,7 +138,7 @@ class Client:
             return Page([keep(item) for item in page.items], page.version, page.more)
 
         query = _selector_query(labels, None)
-        return await self._list_pages(_path(kind, Ref("", "")), query, page_size, read_page)
+        return await self._list_pages(_path(kind, Ref(namespace, "")), query, page_size, read_page)
 
     async def version(
         self,
@@ -176,13 +177,14 @@ class Client:
         kind: KindInfo[T],
         since: str,
         *,
+        namespace: str = "",
         labels: Mapping[str, str] | None = None,
         timeout_s: int = WATCH_S,
         on_open: Callable[[], None] | None = None,
     ) -> AsyncGenerator[WatchEvent[T | UndecodableObject], None]:
-        """Watch all namespaces. An object that cannot be decoded is an UndecodableObject."""
+        """Watch one namespace or all. An object that cannot be decoded is an UndecodableObject."""
         query = {**_selector_query(labels, None), **_watch_query(since, timeout_s)}
-        path = _path(kind, Ref("", ""))
+        path = _path(kind, Ref(namespace, ""))
         return self._events(
             path, query, lambda line: event_with_unreadable(line, kind.model), on_open
         )

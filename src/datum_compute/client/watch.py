@@ -220,10 +220,11 @@ def follow_mapped(
     page_size: int,
     random: Random,
     not_served: Callable[[], None],
+    namespace: str = "",
     labels: Mapping[str, str] | None = None,
     name: str = "",
 ) -> AsyncGenerator[ListResult[L] | WatchEvent[T | UndecodableObject], None]:
-    """Follow a kind in all namespaces, for caches.
+    """Follow a kind in one namespace or all, for caches.
 
     Lists contain the results of ``keep``, which is applied page by page. An object that cannot be
     decoded is yielded as UndecodableObject. ``not_served`` is called if the server does not serve
@@ -231,12 +232,16 @@ def follow_mapped(
     """
 
     async def list_once() -> ListResult[L]:
-        return await client.list_mapped(kind, keep, page_size=page_size, labels=labels)
+        return await client.list_mapped(
+            kind, keep, page_size=page_size, namespace=namespace, labels=labels
+        )
 
     def open_stream(
         version: str, on_open: Callable[[], None]
     ) -> AsyncGenerator[WatchEvent[T | UndecodableObject], None]:
-        return client.watch_lenient(kind, version, labels=labels, on_open=on_open)
+        return client.watch_lenient(
+            kind, version, namespace=namespace, labels=labels, on_open=on_open
+        )
 
     source = _Source(name or kind.plural, list_once, open_stream, not_served)
     return _follow(source, random)

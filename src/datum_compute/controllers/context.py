@@ -11,6 +11,7 @@ from datum_compute.api.planes import PlaneName
 from datum_compute.controllers.address_allocator import AddressAllocator
 from datum_compute.drivers.driver import Driver
 from datum_compute.drivers.traffic import Traffic
+from datum_compute.planes.cell_members import CellMembers
 from datum_compute.planes.lifecycle import PlaneLifecycle
 from datum_compute.planes.membership import ProjectMembership
 from datum_compute.planes.planes import Planes
@@ -98,6 +99,8 @@ class Context:
     single_project: str = ""
     # The projects that this process works on. None in a single cluster.
     membership: ProjectMembership | None = None
+    # The cells that have joined. None if this process does not connect to cells.
+    cell_members: CellMembers | None = None
     # Creates and deletes the planes of projects. Only set in the process that serves them.
     plane_lifecycle: PlaneLifecycle | None = None
     # Counts mappings from one object to another, by edge and outcome.

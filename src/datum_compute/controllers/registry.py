@@ -9,6 +9,7 @@ from datum_compute.controllers.federation import hub_namespaces, instances, refe
 from datum_compute.controllers.karmada import bindings, clusters, works
 from datum_compute.controllers.network import attachment, ip_allocations, networks, subnets
 from datum_compute.controllers.platform import (
+    cell_members,
     entitlements,
     instance_types,
     locations,
@@ -90,9 +91,13 @@ CLUSTER: tuple[Controller[Context], ...] = (
 )
 
 # These select the projects on which a process works. A process with the platform plane watches its
-# projects; a cell without it watches the hub namespaces.
+# projects; a cell without it watches the hub namespaces, or if it has joined, its own namespaces.
 PROJECT_MEMBERSHIP: tuple[Controller[Context], ...] = (membership.PROJECT_CONTROLLER,)
 HUB_NAMESPACE_MEMBERSHIP: tuple[Controller[Context], ...] = (membership.HUB_NAMESPACE_CONTROLLER,)
+CELL_NAMESPACE_MEMBERSHIP: tuple[Controller[Context], ...] = (membership.CELL_NAMESPACE_CONTROLLER,)
+
+# Connects the process to the cells that have joined its hub.
+CELL_MEMBERS: tuple[Controller[Context], ...] = (cell_members.CONTROLLER,)
 
 # For platforms where an operator lists the projects and the cities that each may use.
 LOCATION_BINDINGS: tuple[Controller[Context], ...] = (locations.BINDING_CONTROLLER,)
@@ -107,6 +112,7 @@ HUB_PROCESS: tuple[Controller[Context], ...] = (
 CELL_PROCESS: tuple[Controller[Context], ...] = (
     *CELL,
     *(c for c in CLUSTER if c.role == "cell"),
+    *CELL_NAMESPACE_MEMBERSHIP,
 )
 
 # Groups that an operator can switch off (``--feature-gates``). No other controller waits for their

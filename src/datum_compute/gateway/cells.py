@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Protocol
 
@@ -23,6 +25,8 @@ from datum_compute.api.gateway import (
 )
 from datum_compute.api.meta.codec import ApiStruct, JsonObject, encode, from_json, to_json
 from datum_compute.api.planes import PlaneName, member_name, plane_role
+from datum_compute.client.auth.connection import Connection, OpenTransport
+from datum_compute.client.auth.kubeconfig import build_client
 from datum_compute.client.client import Client
 from datum_compute.client.transport.websocket import NORMAL, WebSocket
 from datum_compute.drivers.driver import DriverError, TransientError
@@ -221,6 +225,23 @@ class CellEndpoints:
                 f"cannot reach cell {member_name(plane)}: it is not connected; try again"
             )
         return [self._endpoints[plane]]
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayConnector:
+    """Adds connected cells of other processes to the gateway of this process."""
+
+    endpoints: CellEndpoints
+    open_transport: OpenTransport
+
+    async def connect(
+        self, plane: PlaneName, connection: Connection, opened: AsyncExitStack
+    ) -> None:
+        """Connect the gateway to the cell until ``opened`` is closed."""
+        transport = await opened.enter_async_context(self.open_transport(connection))
+        cell = RemoteCell(member_name(plane), build_client(connection, transport))
+        self.endpoints.add(plane, cell)
+        opened.callback(self.endpoints.remove, plane)
 
 
 # --- The driver of each cell, and the state of its engine

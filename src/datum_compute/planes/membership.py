@@ -16,17 +16,24 @@ from typing import Any
 
 from datum_compute.api.planes import PlaneName
 from datum_compute.client.client import Client
+from datum_compute.runtime.cached_client import LabelScope
 from datum_compute.runtime.manager import Manager
 
 Reach = Callable[[PlaneName], Awaitable[Client]]
 
 
 class ProjectMembership:
-    """``reach`` returns the client with which controllers access a plane."""
+    """``reach`` returns the client with which controllers access a plane.
 
-    def __init__(self, manager: Manager[Any], reach: Reach) -> None:
+    With ``scope`` they see only the objects of a project that have its labels.
+    """
+
+    def __init__(
+        self, manager: Manager[Any], reach: Reach, scope: LabelScope | None = None
+    ) -> None:
         self._manager = manager
         self._reach = reach
+        self._scope = scope
         self._suspended: set[PlaneName] = set()
         self._suspension_changed: dict[PlaneName, asyncio.Event] = {}
 
@@ -73,7 +80,7 @@ class ProjectMembership:
         if self._is_engaged_as(plane, entitled=entitled):
             return  # a concurrent call was faster
         self._manager.disengage(plane)
-        self._manager.engage(plane, client, entitled=entitled)
+        self._manager.engage(plane, client, self._scope, entitled=entitled)
 
     def disengage(self, plane: PlaneName) -> None:
         self._manager.disengage(plane)

@@ -107,13 +107,20 @@ class CachedClient:
         self._unknown_writes: dict[str, asyncio.Task[None] | None] = {}
         self._closed = False
 
-    def declare(self, kind: KindInfo[T]) -> Informer[T]:
-        """Return the informer of a kind, which all controllers share. Create it if necessary."""
+    def declare(self, kind: KindInfo[T], namespace: str | None = None) -> Informer[T]:
+        """Return the informer of a kind, which all controllers share. Create it if necessary.
+
+        ``namespace`` is the only one that the caller reads, or empty for all. If callers name
+        different ones, the informer reads all namespaces.
+        """
         informer = self._informers.get(kind.resource)
         if informer is None:
             labels = self._scope.get(kind.resource)
             informer = Informer(self.uncached, kind, self._random, labels, self.plane)
+            informer.namespace = namespace or ""
             self._informers[kind.resource] = informer
+        elif namespace is not None and namespace != informer.namespace:
+            informer.namespace = ""
         return informer
 
     def informer(self, kind: KindInfo[T]) -> Informer[T] | None:
@@ -310,7 +317,9 @@ class CachedClient:
     async def _request_version(self, kind: KindInfo[Any], informer: Informer[Any]) -> int:
         async with asyncio.timeout(VERSION_REQUEST_TIMEOUT_S):
             try:
-                return int(await self.uncached.version(kind, labels=informer.labels))
+                return int(
+                    await self.uncached.version(kind, informer.namespace, labels=informer.labels)
+                )
             except NotFound:
                 return 0
 

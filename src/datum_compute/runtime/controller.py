@@ -27,6 +27,8 @@ The functions that make edges:
   changes need no reconcile, or reach the controller through another edge.
 
 ``on`` is the role of the planes that an edge watches. The default is the role of the controller.
+``namespace`` restricts an edge to one namespace. If no controller reads others, the process lists
+and watches only that namespace.
 
 Filters skip events that need no reconcile. ``update_filter`` compares two states of an object,
 ``create_filter`` checks a new one; all objects found at the start of the process count as new.
@@ -154,6 +156,7 @@ class Edge:
     is_primary: bool = False
     update_filter: UpdateFilter | None = None
     create_filter: CreateFilter | None = None
+    namespace: str = ""
 
     @property
     def enqueues(self) -> bool:
@@ -212,6 +215,8 @@ class Controller(Generic[C]):
         return [edge for edge in self.edges if (edge.on or self.role) == role]
 
     def keys(self, edge: Edge, client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+        if edge.namespace and edge.namespace != change.latest.metadata.namespace:
+            return ()
         if edge.to_keys is not None:
             return edge.to_keys(client, change)
         owner = self.kind
@@ -250,6 +255,7 @@ def watches(
     must_map_to_one: str = "",
     update_filter: UpdateFilter | None = None,
     create_filter: CreateFilter | None = None,
+    namespace: str = "",
 ) -> Edge:
     return Edge(
         kind,
@@ -258,6 +264,7 @@ def watches(
         must_map_to_one=must_map_to_one,
         update_filter=update_filter,
         create_filter=create_filter,
+        namespace=namespace,
     )
 
 

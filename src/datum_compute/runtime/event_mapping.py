@@ -111,9 +111,9 @@ class EventMapper(Generic[C]):
         role = plane_role(client.plane)
         for index in controller.indexes:
             if (index.on or controller.role) == role:
-                client.declare(index.kind).cache.add_index(index)
+                client.declare(index.kind, "").cache.add_index(index)
         for edge in controller.edges_on(role):
-            informer = client.declare(edge.kind)
+            informer = client.declare(edge.kind, edge.namespace)
             if edge.enqueues:
                 informer.subscribe(partial(self._handle, edge, client))
 

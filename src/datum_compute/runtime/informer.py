@@ -64,7 +64,8 @@ Handler = Callable[[ObjectChange[T]], None]
 
 
 class Informer(Generic[T]):
-    """``labels`` restricts the list and the watch to objects with these labels."""
+    """``labels`` restricts the list and the watch to objects with these labels, ``namespace`` to
+    one namespace. Set ``namespace`` before ``run``."""
 
     def __init__(
         self,
@@ -77,6 +78,7 @@ class Informer(Generic[T]):
         self.kind = kind
         self._log_name = f"{plane}: {kind.plural}" if plane else kind.plural
         self.labels = labels
+        self.namespace = ""
         self.cache: Cache[T] = Cache(kind.model)
         self.strict = Lister(self.cache)
         self.lenient = Lister(self.cache, _strict=False)
@@ -171,6 +173,7 @@ class Informer(Generic[T]):
             page_size=PAGE_SIZE,
             random=self._random,
             not_served=self._mark_not_served,
+            namespace=self.namespace,
             labels=self.labels,
             name=self._log_name,
         )
@@ -204,7 +207,11 @@ class Informer(Generic[T]):
         The watch of a kind without changes reports the plane version only with its next bookmark.
         """
         listed = await self._client.list_mapped(
-            self.kind, self.cache.entry_for, page_size=PAGE_SIZE, labels=self.labels
+            self.kind,
+            self.cache.entry_for,
+            page_size=PAGE_SIZE,
+            namespace=self.namespace,
+            labels=self.labels,
         )
         if int(listed.version) > self._version:
             await self._replace(listed, self.epoch)

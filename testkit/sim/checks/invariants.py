@@ -510,6 +510,8 @@ def exclusion_checked(report_violation: Callable[[str], None]) -> Iterator[None]
         registry.CLUSTER,
         registry.PROJECT_MEMBERSHIP,
         registry.HUB_NAMESPACE_MEMBERSHIP,
+        registry.CELL_NAMESPACE_MEMBERSHIP,
+        registry.CELL_MEMBERS,
     )
     found = [(controller, controller.reconcile) for group in groups for controller in group]
     for controller, reconcile in found:

@@ -99,6 +99,8 @@ def controller_named(name: str) -> Controller[Any]:
         registry.CLUSTER,
         registry.PROJECT_MEMBERSHIP,
         registry.HUB_NAMESPACE_MEMBERSHIP,
+        registry.CELL_NAMESPACE_MEMBERSHIP,
+        registry.CELL_MEMBERS,
     )
     found = [c for group in groups for c in group if c.name == name]
     assert len(found) == 1, f"there is no controller {name}"

@@ -10,10 +10,18 @@ import pytest
 
 from datum_compute.api.conditions import Condition
 from datum_compute.api.http import Request, Response
-from datum_compute.api.kinds import CONSUMER, DEPLOYMENT, NAMESPACE, ORGANIZATION, PROJECT
+from datum_compute.api.kinds import CLAIM, CONSUMER, DEPLOYMENT, NAMESPACE, ORGANIZATION, PROJECT
+from datum_compute.api.labels import UPSTREAM_CLUSTER
 from datum_compute.api.meta.fields import LocalReference
-from datum_compute.api.meta.objects import ObjectMeta
-from datum_compute.api.planes import PLATFORM, PlaneName, project_plane
+from datum_compute.api.meta.objects import ObjectMeta, Ref
+from datum_compute.api.planes import (
+    HUB,
+    PLATFORM,
+    PlaneName,
+    cell_plane,
+    encode_cluster_label,
+    project_plane,
+)
 from datum_compute.api.quota import SERVICE, SERVICE_NAME
 from datum_compute.api.resourcemanager import (
     Organization,
@@ -34,6 +42,7 @@ from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.client.client import Client
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.platform import membership as projects
+from datum_compute.planes.planes import project_label_scope
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_
 from testkit.builders import a_deployment
 from testkit.sim.loop import VirtualLoop
@@ -114,3 +123,51 @@ def test_a_project_is_suspended_according_to_the_live_consumer_not_a_stale_one(
         return [deployment.metadata.name for deployment in (await project.list(DEPLOYMENT)).items]
 
     assert with_planes(test) == ["web"], "a project without access keeps its deployments"
+
+
+@pytest.mark.parametrize(
+    ("controller", "plane"),
+    [
+        (projects.HUB_NAMESPACE_CONTROLLER, HUB),
+        (projects.CELL_NAMESPACE_CONTROLLER, cell_plane("dfw")),
+    ],
+)
+def test_a_cell_works_on_projects_while_they_have_a_namespace(
+    controller: Controller[Context], plane: PlaneName
+) -> None:
+    scope = project_label_scope("dfw")
+    no_project = {"metadata": {"labels": {UPSTREAM_CLUSTER: None}}}
+
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
+        client = await planes.create(plane)
+        edited_by_hand = encode_cluster_label("Not-A-Project")
+        for number, label in enumerate([*[encode_cluster_label("gamma")] * 2, edited_by_hand]):
+            namespace = a_namespace(f"ns-{number}", **{UPSTREAM_CLUSTER: label})
+            await client.create(NAMESPACE, namespace)
+
+        async def reach(project: PlaneName) -> Client:
+            return await planes.create(project)
+
+        environment = ProcessEnvironment(
+            loop.time, lambda: "uid", lambda: "suffix", Random(1), loop.time
+        )
+        options = ManagerOptions(reach=reach, project_scope=scope)
+        reads_claims = Controller(
+            name="reads-claims", role="project", reconcile=_do_nothing, edges=(for_(CLAIM),)
+        )
+        manager = build_manager([controller, reads_claims], {}, environment, options=options)
+        manager.engage(plane, client)
+        loop.create_task(manager.run())
+        await asyncio.sleep(1)
+        assert manager.engaged_planes() == sorted([plane, PLANE])
+        project = manager.cached_client(PLANE)
+        assert project is not None
+        assert project.declare(CLAIM).labels == scope[CLAIM.resource]
+        await client.patch(NAMESPACE, Ref("", "ns-0"), no_project)
+        await asyncio.sleep(1)
+        assert manager.cached_client(PLANE) is project, "another namespace is left"
+        await client.patch(NAMESPACE, Ref("", "ns-1"), no_project)
+        await asyncio.sleep(1)
+        assert manager.engaged_planes() == [plane]
+
+    with_planes(test)

@@ -5,8 +5,9 @@ is suspended, whether access was denied, withdrawn or suspended: its objects sta
 run, and its instances are stopped. The finalizer of a deleted consumer is removed when nothing
 runs. A project without access and without workloads is no longer entitled.
 
-A cell without the platform plane watches the hub namespaces. It works on the projects that have
-one, because it needs a project only for the quota claims of its instances.
+A cell without the platform plane works on the projects that have a namespace on the hub, because it
+needs a project only for the quota claims of its instances. A cell that has joined may not read the
+namespaces of the hub. It works on the projects that have a namespace on the cell.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from typing import Any
 from datum_compute.api import labels
 from datum_compute.api.conditions import is_true
 from datum_compute.api.kinds import CONSUMER, DEPLOYMENT, ENTITLEMENT, NAMESPACE, PROJECT, WORKLOAD
+from datum_compute.api.meta.names import dns_label_problem
 from datum_compute.api.meta.objects import KindInfo, Ref
 from datum_compute.api.planes import (
-    HUB,
     PLATFORM,
     PlaneName,
     decode_project_label,
@@ -190,32 +191,40 @@ PROJECT_CONTROLLER = Controller(
 # --- cells without the platform plane
 
 
-async def reconcile_hub_namespaces(context: Context, key: Key) -> Outcome:
-    """Work on the project that the key names while it has a hub namespace."""
+async def reconcile_namespaces(context: Context, key: Key) -> Outcome:
+    """Work on the project that the key names while it has a namespace on the plane of the key."""
     membership = context.membership
     assert membership is not None, "only a platform with many planes has membership"
     plane = project_plane(key.ref.name)
     cluster = encode_cluster_label(key.ref.name)
-    namespaces = context.planes.hub.read(NAMESPACE).with_label(labels.UPSTREAM_CLUSTER, cluster)
-    if namespaces:
+    namespaces = context.planes.require(key.plane).read(NAMESPACE)
+    if namespaces.with_label(labels.UPSTREAM_CLUSTER, cluster):
         await membership.engage(plane, entitled=True)
     else:
         membership.disengage(plane)
     return Done()
 
 
-def map_to_project(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map a hub namespace to the project in its labels, and to the one in its previous labels."""
+def map_to_project(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map a namespace to the project in its labels, and to the one in its previous labels."""
     for namespace in filter(None, (change.new, change.old)):
         name = decode_project_label(namespace.metadata.labels.get(labels.UPSTREAM_CLUSTER, ""))
-        if name:
-            yield Key(HUB, Ref("", name))
+        if name and not dns_label_problem(name):  # else the label was edited by hand
+            yield Key(client.plane, Ref("", name))
 
 
 HUB_NAMESPACE_CONTROLLER = Controller(
     name="membership",
     role="hub",
-    reconcile=reconcile_hub_namespaces,
+    reconcile=reconcile_namespaces,
+    edges=(watches(NAMESPACE, map_to_project),),
+    workers=1,
+)
+
+CELL_NAMESPACE_CONTROLLER = Controller(
+    name="membership",
+    role="cell",
+    reconcile=reconcile_namespaces,
     edges=(watches(NAMESPACE, map_to_project),),
     workers=1,
 )

@@ -7,8 +7,8 @@ import base64
 from datum_compute.api.core import Secret
 from datum_compute.api.karmada import Cluster, ClusterSpec
 from datum_compute.api.meta.objects import ObjectMeta
-from datum_compute.app.cluster_members import gateway_connection_to
 from datum_compute.app.heartbeat import is_karmada
+from datum_compute.planes.cell_members import gateway_connection_to
 
 API, GATEWAY = "https://cell.example:6443", "https://gateway.example/planes/cells/dfw"
 
