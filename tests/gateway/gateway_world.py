@@ -242,7 +242,12 @@ def build_world(
     server: InProcessServer, inside: dict[PlaneName, CellEndpoint], cell: FakeCell
 ) -> GatewayWorld:
     audit_log: list[AuditEvent] = []
-    authorizer = LocalGatewayAuthorizer(server.api.dispatch, server.clock, audit_log.append)
+    authorizer = LocalGatewayAuthorizer(
+        server.api.dispatch,
+        server.api.authenticator.audited_users,
+        server.clock,
+        audit_log.append,
+    )
     endpoints = CellEndpoints(inside, [cell_plane("simulated")], choice_reason="for a test")
 
     def client_of(plane: PlaneName) -> Client:

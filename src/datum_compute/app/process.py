@@ -241,7 +241,8 @@ def _dispatch(process: ServerProcess) -> Dispatch:
     """Return the dispatch of the gateway, which forwards other requests to the API server."""
     platform, unix_s = process.platform, process.platform.unix_s
     api = platform.server.dispatch
-    authorizer = LocalGatewayAuthorizer(api, unix_s, process.storage.audit.record)
+    identify = platform.server.authenticator.audited_users
+    authorizer = LocalGatewayAuthorizer(api, identify, unix_s, process.storage.audit.record)
     endpoints = process.machines.endpoints
     return Gateway(api, platform.bootstrap_client, endpoints, authorizer, unix_s).dispatch
 

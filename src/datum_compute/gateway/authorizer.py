@@ -8,7 +8,7 @@ contains denied requests, and start and end of each command in an instance.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -25,7 +25,7 @@ from datum_compute.api.errors import (
 )
 from datum_compute.api.gateway import GROUP, INSTANCES
 from datum_compute.api.http import JSON, Request, Response
-from datum_compute.api.meta.codec import JsonObject, decode, encode
+from datum_compute.api.meta.codec import decode, encode
 from datum_compute.api.planes import PlaneName, path_prefix, plane_role
 from datum_compute.api.reviews import (
     SUBJECT_ACCESS_REVIEW,
@@ -37,14 +37,13 @@ from datum_compute.api.reviews import (
     TokenReviewSpec,
 )
 from datum_compute.client.client import Client
-from datum_compute.server.access.audit import REQUEST_ID_HEADER, AuditEvent, AuditSink
+from datum_compute.server.access.audit import REQUEST_ID_HEADER, AuditedUsers, AuditEvent, AuditSink
 
 Dispatch = Callable[[Request], Coroutine[Any, Any, Response]]
 
 IMAGE = "image"
 DRIVERS = "drivers"
 _ACCESS_REVIEW = ("authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews")
-_USER_REVIEW = ("authentication.k8s.io/v1", "SelfSubjectReview", "selfsubjectreviews")
 _IMPERSONATE = "impersonate-"
 _CREDENTIAL_PREFIXES = ("authorization", _IMPERSONATE)
 
@@ -147,13 +146,21 @@ def build_audit_event(
 
 @dataclass(frozen=True, slots=True)
 class LocalGatewayAuthorizer:
-    """``api_server`` authenticates the callers and has their roles."""
+    """Authorizes requests by the roles of the API server of this process.
+
+    The access check is a SelfSubjectAccessReview with the credentials of the caller, and not a call
+    of the authorizer: as a request it takes its turn in flow control, has a request id, a span and
+    metrics, and an unauthenticated caller is recorded in the audit log. ``identify`` returns the
+    users of a request for the audit events of the gateway.
+    """
 
     api_server: Dispatch
+    identify: Callable[[Request, PlaneName], AuditedUsers]
     unix_s: Callable[[], float]
     audit: AuditSink
 
     async def authorize(self, request: Request, target: GatewayTarget) -> str:
+        version, name, plural = _ACCESS_REVIEW
         attributes = {
             "group": GROUP,
             "resource": target.resource,
@@ -162,8 +169,21 @@ class LocalGatewayAuthorizer:
             "namespace": target.namespace,
             "name": target.name,
         }
-        spec: JsonObject = {"resourceAttributes": attributes}
-        response, found = await self._review(request, target.plane, _ACCESS_REVIEW, spec)
+        review = {"apiVersion": version, "kind": name, "spec": {"resourceAttributes": attributes}}
+        headers = {n: v for n, v in request.headers.items() if n.startswith(_CREDENTIAL_PREFIXES)}
+        response = await self.api_server(
+            Request(
+                "POST",
+                f"{path_prefix(target.plane)}/apis/{version}/{plural}",
+                headers={**headers, "content-type": JSON, "accept": JSON},
+                body=encode(review),
+                certificate_pem=request.certificate_pem,
+                peer=request.peer,
+            )
+        )
+        found = decode(response.body)
+        if response.status >= 400:
+            raise from_status(response.status, found)
         if not found.get("status", {}).get("allowed"):
             raise forbidden_error(target, "you")
         return response.headers.get(REQUEST_ID_HEADER, "")
@@ -184,47 +204,17 @@ class LocalGatewayAuthorizer:
         since_s: float | None = None,
     ) -> None:
         """Write one event to the audit log."""
-        now_s = self.unix_s()
-        headers = {n: v for n, v in request.headers.items() if not n.startswith(_IMPERSONATE)}
-        authenticated = await self._user_name(request, headers, target.plane)
-        user = await self._user_name(request, request.headers, target.plane)
+        users = self.identify(request, target.plane)
         event = build_audit_event(
-            target, authenticated, now_s, since_s, code=code, reason=reason, request_id=request_id
+            target,
+            users.authenticated,
+            self.unix_s(),
+            since_s,
+            code=code,
+            reason=reason,
+            request_id=request_id,
         )
-        self.audit(replace(event, impersonated_user=user if user != authenticated else ""))
-
-    async def _user_name(
-        self, request: Request, headers: Mapping[str, str], plane: PlaneName
-    ) -> str:
-        """Return the name of the user, or an empty string if authentication fails by now."""
-        request = Request("POST", "/", headers=headers, certificate_pem=request.certificate_pem)
-        try:
-            _, found = await self._review(request, plane, _USER_REVIEW, {})
-        except ApiError:
-            return ""
-        name: str = found.get("status", {}).get("userInfo", {}).get("username", "")
-        return name
-
-    async def _review(
-        self, request: Request, plane: PlaneName, kind: tuple[str, str, str], spec: JsonObject
-    ) -> tuple[Response, JsonObject]:
-        version, name, plural = kind
-        headers = {n: v for n, v in request.headers.items() if n.startswith(_CREDENTIAL_PREFIXES)}
-        body: JsonObject = {"apiVersion": version, "kind": name}
-        response = await self.api_server(
-            Request(
-                "POST",
-                f"{path_prefix(plane)}/apis/{version}/{plural}",
-                headers={**headers, "content-type": JSON, "accept": JSON},
-                body=encode({**body, "spec": spec} if spec else body),
-                certificate_pem=request.certificate_pem,
-                peer=request.peer,
-            )
-        )
-        found = decode(response.body)
-        if response.status >= 400:
-            raise from_status(response.status, found)
-        return response, found
+        self.audit(replace(event, impersonated_user=users.impersonated))
 
 
 # --- The gateway of a manager: the API server of each plane decides

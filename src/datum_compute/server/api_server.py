@@ -153,6 +153,10 @@ class ApiServer:
         return self._context.long_requests
 
     @property
+    def authenticator(self) -> RequestAuthenticator:
+        return self._authenticator
+
+    @property
     def authorizer(self) -> Authorizer:
         return self._authorizer
 

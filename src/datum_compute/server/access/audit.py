@@ -7,6 +7,7 @@ event to a sink, which must not block.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -41,6 +42,13 @@ class AuditEvent(msgspec.Struct, frozen=True):
     code: int
     reason: str
     duration_s: float
+
+
+class AuditedUsers(NamedTuple):
+    """The names of the sender of a request, and of the user that it impersonates, if any."""
+
+    authenticated: str
+    impersonated: str
 
 
 AuditSink = Callable[[AuditEvent], None]

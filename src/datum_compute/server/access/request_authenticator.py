@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -20,7 +21,7 @@ from datum_compute.api.membership import JOINERS_GROUP, join_token_name, join_to
 from datum_compute.api.meta.codec import decode
 from datum_compute.api.planes import HUB, PlaneName
 from datum_compute.server.access.attributes import Attributes
-from datum_compute.server.access.audit import AuditContext
+from datum_compute.server.access.audit import AuditContext, AuditedUsers
 from datum_compute.server.access.authentication import (
     MASTERS,
     StaticTokens,
@@ -89,6 +90,16 @@ class RequestAuthenticator:
         if audit is not None:
             audit.user = user
         return Principal(user, authenticated_user, until_s)
+
+    def audited_users(self, request: Request, plane: PlaneName) -> AuditedUsers:
+        """Return the users of a request for the audit log. A name is empty if the user cannot be
+        authenticated, or impersonated, now."""
+        audit = AuditContext("", 0.0)
+        with suppress(ApiError):
+            self.identify(_copy_credentials(request), plane, audit)
+        sender, user = audit.authenticated_user, audit.user
+        name = sender.name if sender is not None else ""
+        return AuditedUsers(name, user.name if user is not None and user.name != name else "")
 
     def recheck(
         self, request: Request, plane: PlaneName, attributes: Attributes
