@@ -138,6 +138,9 @@ def test_a_cell_works_on_projects_while_they_have_a_namespace(
     scope = project_label_scope("dfw")
     no_project = {"metadata": {"labels": {UPSTREAM_CLUSTER: None}}}
 
+    async def do_nothing(_context: Context, _key: Key) -> Outcome:
+        return Done()
+
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         client = await planes.create(plane)
         edited_by_hand = encode_cluster_label("Not-A-Project")
@@ -153,7 +156,7 @@ def test_a_cell_works_on_projects_while_they_have_a_namespace(
         )
         options = ManagerOptions(reach=reach, project_scope=scope)
         reads_claims = Controller(
-            name="reads-claims", role="project", reconcile=_do_nothing, edges=(for_(CLAIM),)
+            name="reads-claims", role="project", reconcile=do_nothing, edges=(for_(CLAIM),)
         )
         manager = build_manager([controller, reads_claims], {}, environment, options=options)
         manager.engage(plane, client)
