@@ -54,3 +54,13 @@ def test_all_set_fields_are_shown(cli: CliRunner) -> None:
     } <= lines
     assert "hush" not in cli.err + cli.out
     assert "periodSeconds" not in cli.err + cli.out, "defaults are not shown"
+
+
+def test_only_set_fields_are_shown(cli: CliRunner) -> None:
+    assert cli.run("deploy", "web", "--image=web:1", "--city=DFW", "--dry-run") == 0
+    assert cli.err.splitlines()[:4] == [
+        "New workload web in project/default:",
+        "  container app: web:1",
+        "  placement default: at least 1 in each of DFW",
+        "  Creates 1 instance",
+    ]

@@ -59,7 +59,7 @@ def _other_fields(desired: JsonObject) -> Iterator[str]:
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict) and value:
         for name, inner in value.items():
-            if not _is_main_field(path, name) and not _is_default_size(name, inner):
+            if not _is_main_field(path, name) and not _is_empty_default(name, inner):
                 yield from _leaves(inner, f"{path}.{name}" if path else name)
     elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
         for index, item in enumerate(value):
@@ -78,9 +78,9 @@ def _is_main_field(path: str, name: str) -> bool:
     return False
 
 
-def _is_default_size(name: str, value: Any) -> bool:
-    """The ``resources`` field is always present; it is empty for the default size."""
-    return name == "resources" and value == {}
+def _is_empty_default(name: str, value: Any) -> bool:
+    """Some fields are always present, and empty if all their values are defaults."""
+    return name in ("resources", "rollout") and value == {}
 
 
 def _format_value(value: Any) -> str:
