@@ -33,6 +33,7 @@ class SimulatedTraffic:
     ) -> None:
         self._providers = providers
         self._ports: dict[tuple[str, str], tuple[PublishedPort, int]] = {}
+        self.refused: set[str] = set()
         history = WakeHistory(unix_s, elapsed_s)
         idle_scaler = IdleScaler(drivers, elapsed_s, history)
         self.balancer: LoadBalancer[Backend] = LoadBalancer(
@@ -54,6 +55,13 @@ class SimulatedTraffic:
         self.balancer.set_backends(known[0], backends)
         self._remove_closed()
         return "127.0.0.1", known[1]
+
+    def refuse(self, owner: str, *, refused: bool) -> None:
+        """Record it. Without sockets a refused connection is one without a backend."""
+        if refused:
+            self.refused.add(owner)
+        else:
+            self.refused.discard(owner)
 
     async def withdraw(self, owner: str, kept: Collection[str] = ()) -> None:
         for key in [k for k in self._ports if k[0] == owner and k[1] not in kept]:

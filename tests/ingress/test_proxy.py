@@ -100,6 +100,28 @@ async def test_a_connection_without_a_machine_waits_for_the_first_one(proxy: Pro
         assert (await early)[0] == "late"
 
 
+async def test_a_suspended_workload_refuses_connections_at_once(proxy: Proxy) -> None:
+    """HTTP gets status 503; a connection of another protocol is closed without a response."""
+    async with a_machine("asleep") as machine:
+        _, port = await proxy.publish("web", "http", [machine], 0)
+        proxy.refuse("web", refused=True)
+        assert (await send(port, b"GET / HTTP/1.1\r\nHost: web\r\n\r\n")).startswith(
+            b"HTTP/1.1 503 Service Unavailable\r\n"
+        )
+        assert await send(port, b"\x16\x03\x01 a TLS handshake") == b""
+        proxy.refuse("web", refused=False)
+        assert (await open_connection(port))[0] == "asleep"
+
+
+async def send(port: int, content: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(content)
+    try:
+        return await reader.read()
+    finally:
+        writer.close()
+
+
 async def test_a_withdrawn_port_is_closed_and_can_be_published_again(proxy: Proxy) -> None:
     _, port = await proxy.publish("web", "http", [], 0)
     await proxy.withdraw("web")

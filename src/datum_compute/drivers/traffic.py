@@ -47,6 +47,13 @@ class Traffic(Protocol):
         """
         ...
 
+    def refuse(self, owner: str, *, refused: bool) -> None:
+        """Refuse all connections to the ports of the owner at once, instead of holding them.
+
+        An HTTP request gets status 503, and any other connection is closed.
+        """
+        ...
+
     async def withdraw(self, owner: str, kept: Collection[str] = ()) -> None:
         """Stop publishing the ports of the owner, except the names in ``kept``."""
         ...

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,14 @@ CONNECT_TIMEOUT_S = 2.0
 KEEPALIVE_IDLE_S = 30
 CHUNK_BYTES = 64 * 1024
 CONNECTIONS_MAX = 4096  # per published port
+# How long a refused connection may take to send its first bytes, which show if it uses HTTP.
+REFUSED_READ_TIMEOUT_S = 2.0
+_HTTP_REQUEST = re.compile(rb"[A-Z]+ [^ ]+ HTTP/1\.[01]\r?\n")
+_REFUSAL_TEXT = b"The workload is stopped.\n"
+_REFUSAL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nConnection: close\r\n"
+    b"Content-Length: %d\r\n\r\n%s" % (len(_REFUSAL_TEXT), _REFUSAL_TEXT)
+)
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -46,6 +55,7 @@ class Proxy:
     ) -> None:
         self._balancer = LoadBalancer(idle_scaler, history, _connect_to, elapsed_s)
         self._listeners: dict[tuple[str, str], _Listener] = {}
+        self._refused: set[str] = set()  # owners
         self._connection_tasks: set[asyncio.Task[None]] = set()
 
     async def publish(
@@ -58,9 +68,17 @@ class Proxy:
         self._remove_unused_state()
         return HOST, listener.number
 
+    def refuse(self, owner: str, *, refused: bool) -> None:
+        if refused:
+            self._refused.add(owner)
+        else:
+            self._refused.discard(owner)
+
     async def withdraw(self, owner: str, kept: Collection[str] = ()) -> None:
         for key in [k for k in self._listeners if k[0] == owner and k[1] not in kept]:
             self._listeners.pop(key).server.close()
+        if not kept:
+            self._refused.discard(owner)
         self._remove_unused_state()
 
     async def close(self) -> None:
@@ -112,6 +130,9 @@ class Proxy:
             return
         listener.connections += 1
         try:
+            if owner in self._refused:
+                await _refuse_connection(reader, writer)
+                return
             opened = await self._balancer.connect(listener.port)
             if opened is not None:
                 await self._forward(opened, reader, writer)
@@ -137,6 +158,22 @@ class Proxy:
         finally:
             backend_writer.close()
             self._balancer.release(opened)
+
+
+async def _refuse_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer an HTTP request with 503; the caller closes the connection.
+
+    The head of the request is read first. Otherwise the client may receive a reset instead of the
+    response.
+    """
+    try:
+        async with asyncio.timeout(REFUSED_READ_TIMEOUT_S):
+            head = await reader.read(CHUNK_BYTES)
+            if _HTTP_REQUEST.match(head):
+                writer.write(_REFUSAL)
+                await writer.drain()
+    except (OSError, TimeoutError):
+        return
 
 
 async def _connect_to(backend: Backend) -> Streams | None:

@@ -38,12 +38,19 @@ class RecordedTraffic:
 
     def __init__(self) -> None:
         self.published: dict[tuple[str, str], list[Backend]] = {}
+        self.refused: set[str] = set()
 
     async def publish(
         self, owner: str, name: str, backends: Sequence[Backend], last_port: int
     ) -> tuple[str, int]:
         self.published[(owner, name)] = list(backends)
         return "127.0.0.1", last_port or 40000
+
+    def refuse(self, owner: str, *, refused: bool) -> None:
+        if refused:
+            self.refused.add(owner)
+        else:
+            self.refused.discard(owner)
 
     async def withdraw(self, owner: str, kept: Collection[str] = ()) -> None:
         for published in list(self.published):

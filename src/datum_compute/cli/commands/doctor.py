@@ -48,6 +48,7 @@ from datum_compute.cli.workload.rollout_wait import ACTIONS, cause_document, cau
 from datum_compute.client.client import Client
 from datum_compute.planning.explain.advice import window_s
 from datum_compute.planning.explain.explain import Link, explain_workload
+from datum_compute.planning.rollout.suspension import HALT_REASONS
 
 # --- The drivers of the cells: what runs their instances
 
@@ -324,6 +325,9 @@ async def _workloads(session: Session, name: str | None) -> list[CheckResult]:
         title = f"workload {workload.metadata.name}"
         if health.word == "Available":
             results.append(CheckResult(title, "ok", "Available"))
+            continue
+        if health.reason in HALT_REASONS:
+            results.append(CheckResult(title, "ok", f"{health.word}: {health.message}"))
             continue
         cause = explain_workload(workload, deployments, instances).cause
         if cause.status == TRUE:  # only the counts show the problem

@@ -9,7 +9,7 @@ import click
 
 from datum_compute.api.compute.instance import READY, Instance
 from datum_compute.api.compute.workload import Workload
-from datum_compute.api.conditions import Condition, find_condition
+from datum_compute.api.conditions import Condition, Reason, find_condition
 from datum_compute.api.errors import Forbidden, NotFound
 from datum_compute.api.kinds import REVISION
 from datum_compute.api.labels import WORKLOAD_UID
@@ -41,6 +41,7 @@ from datum_compute.cli.workload.rollout import (
     place_document,
     place_of,
 )
+from datum_compute.planning.rollout.suspension import HALT_REASONS
 
 _COLORS = {"Available": "green", "Unavailable": "red"}
 
@@ -136,7 +137,8 @@ def _print(session: Session, report: WorkloadReport) -> None:
     if report.instances:
         data("")
         data(_instance_table(session.output, report.instances, texts))
-    if not report.progress.done or report.health.word != "Available":
+    is_halted = bool(report.progress.halted)
+    if not is_halted and (not report.progress.done or report.health.word != "Available"):
         name = report.workload.metadata.name
         session.output.note(f"Why: {session.command('explain', name)}")
 
@@ -152,12 +154,14 @@ def print_head(
     containers = workload.spec.template.spec.runtime.sandbox.containers
     health = report.health
     has_cause = bool(health.reason or health.message)
+    # The word of a workload that is stopped on request repeats the reason.
+    health_text = health.message if health.reason in HALT_REASONS else texts.render(health)
     fields = [
         ("Workload", f"{workload.metadata.name} ({session.target_name})"),
         ("Image", ", ".join(one_line(c.image) for c in containers)),
         ("Created", f"{age_of(workload, now)} ago"),
         ("Revision", str(report.revision or "")),
-        ("Health", f"{health.word}: {texts.render(health)}" if has_cause else health.word),
+        ("Health", f"{health.word}: {health_text}" if has_cause else health.word),
         ("Asleep", _asleep_text(report.instances)),
         ("Rollout", _rollout_text(session, report, texts)),
         *(("URL", f"{url} ({city})") for city, url in report.urls),
@@ -183,6 +187,10 @@ def _rollout_text(session: Session, report: WorkloadReport, texts: CauseTexts) -
     if progress.restored_revision is not None:
         where = ", ".join(dict.fromkeys(place.place.city for place in progress.failed))
         return f"Failed in {where}; revision {progress.restored_revision} was restored"
+    if progress.halted == Reason.PROJECT_SUSPENDED:
+        return f"Suspended with the project; show its access: {session.command('access')}"
+    if progress.halted:
+        return f"Stopped; start it: {session.command('start', report.workload.metadata.name)}"
     if progress.paused:
         resume = session.command("rollout", "resume", report.workload.metadata.name)
         return f"Paused; resume it: {resume}"

@@ -119,6 +119,15 @@ class DoneEvent(PausedEvent):
     """The rollout is complete."""
 
 
+class HaltedEvent(OutputDocument):
+    """The instances of the workload are stopped."""
+
+    workload: Annotated[str, doc("Name of the workload.")]
+    generation: Annotated[int, doc("Generation of the workload.")]
+    elapsed_seconds: Annotated[float, doc("Duration of the wait.")]
+    instances: Annotated[int, doc("Number of instances that are kept.")]
+
+
 class DeletedEvent(OutputDocument):
     """The workload is deleted."""
 
@@ -145,6 +154,7 @@ EVENTS: Mapping[type[OutputDocument], str] = {
     UnconfirmedEvent: "unconfirmed",
     PausedEvent: "paused",
     DoneEvent: "done",
+    HaltedEvent: "stopped",
     DeletedEvent: "done",
     AccessEvent: "access",
 }

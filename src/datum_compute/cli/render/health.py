@@ -21,6 +21,8 @@ _FAILED = {
     *(Reason.IMAGE_UNAVAILABLE, Reason.REGISTRY_UNREACHABLE),
     *(Reason.INSTANCE_CRASHING, Reason.CONFIGURATION_ERROR),
 }
+# Words of instances and workloads that are stopped on request, which is not a failure.
+_HALTED: dict[str, str] = {Reason.PROJECT_SUSPENDED: "Suspended", Reason.STOPPED: "Stopped"}
 _STARTING = {
     *(Reason.PENDING_PROGRAMMING, Reason.PROGRAMMING_IN_PROGRESS),
     *(Reason.STARTING, Reason.PROVISIONING),
@@ -53,6 +55,8 @@ def workload_health(workload: Workload) -> Health:
     found = find_condition(workload.status.conditions, AVAILABLE)
     if found is None:
         return Health("Unknown", message="The platform has not reported yet")
+    if found.reason in _HALTED:
+        return _health_from_condition(_HALTED[found.reason], found)
     if found.status == FALSE:
         return _health_from_condition("Unavailable", found)
     if found.status != TRUE:
@@ -64,7 +68,7 @@ def workload_health(workload: Workload) -> Health:
 
 
 def instance_health(instance: Instance) -> Health:
-    """Available, Starting, NotReady, Stopping, Failed, Pending or Unknown, with the reason."""
+    """Available, Starting, NotReady, Stopping, Stopped, Suspended, Failed, Pending or Unknown."""
     ready = find_condition(instance.status.conditions, READY)
     if instance.is_terminating:
         return Health("Stopping")
@@ -92,6 +96,8 @@ def _word(ready: Condition) -> str:
         return "Unknown"
     if ready.reason in (Reason.NOT_READY, Reason.STOPPING):
         return ready.reason
+    if ready.reason in _HALTED:
+        return _HALTED[ready.reason]
     if ready.reason in _FAILED:
         return "Failed"
     return "Starting" if ready.reason in _STARTING else "Pending"
@@ -99,7 +105,7 @@ def _word(ready: Condition) -> str:
 
 def short_text(health: Health) -> str:
     """Return ``Failed (image unavailable)``: the word, and the reason if it adds information."""
-    if health.word in ("Starting", "Stopping") or not health.reason:
+    if health.word in ("Starting", "Stopping", "Suspended") or not health.reason:
         return health.word
     if health.reason == health.word:
         return health.word
@@ -128,6 +134,7 @@ def aged_text(health: Health, now: float) -> str:
 
 def count_by_status(words: Sequence[str]) -> str:
     """Return ``2 Available, 1 Pending``, the healthy ones first."""
-    order = ("Available", "Degraded", "Starting", "NotReady", "Pending", "Stopping", "Terminating")
+    order = ["Available", "Degraded", "Starting", "NotReady", "Pending", "Stopping"]
+    order += ["Stopped", "Suspended", "Terminating"]
     seen = sorted(set(words), key=lambda word: (order.index(word) if word in order else 99, word))
     return ", ".join(f"{words.count(word)} {word}" for word in seen)

@@ -86,11 +86,14 @@ def manifest_edit(manifest: JsonObject, namespace: str) -> Edit:
 
 
 def _with_restarts(spec: JsonObject, observed: JsonObject) -> JsonObject:
-    """Keep the restarts of the stored workload that the manifest does not mention.
+    """Keep the restarts of the stored workload that the manifest does not mention, and its stop.
 
-    Otherwise the template would change, and every instance would be replaced again.
+    Otherwise the template would change, and every instance would be replaced again. A deploy does
+    not start a stopped workload.
     """
     kept = deep_copy(spec)
+    if "stopped" not in kept and observed.get("stopped"):
+        kept["stopped"] = True
     if "restarts" not in kept and observed.get("restarts"):
         kept["restarts"] = observed["restarts"]
     annotations = observed["template"].get("metadata", {}).get("annotations") or {}

@@ -30,6 +30,7 @@ from datum_compute.api.planes import normalize_city
 from datum_compute.cli.render.documents import PlaceDocument
 from datum_compute.planning.rollout.slots import UNCHECKED_MIN_READY_S
 from datum_compute.planning.rollout.stopping import grace_period_s
+from datum_compute.planning.rollout.suspension import HALT_REASONS, halt_reason
 from datum_compute.planning.workload.templates import template_hash
 
 # Reasons that refer to another object, which has the cause.
@@ -53,6 +54,8 @@ class Phase(StrEnum):
     FAILED = "Failed"
     SKIPPED = "Skipped"
     REMOVING = "Removing"
+    STOPPED = "Stopped"
+    SUSPENDED = "Suspended"
 
 
 # Phases of cities whose own deployment does not show that the rollout is not done.
@@ -98,6 +101,8 @@ class Progress:
     workload_cause: RolloutCause
     asleep: int = 0
     paused: bool = False  # no instance is replaced until the rollout is resumed
+    # Why the instances do not run: ProjectSuspended or Stopped. Empty if they should run.
+    halted: str = ""
     restored_revision: int | None = None  # the revision that a rollback restored
 
     @property
@@ -157,6 +162,7 @@ def assess_rollout(
         workload_cause=_not_true(workload.status.conditions, AVAILABLE),
         asleep=sum(is_asleep(instance) for instance in instances),
         paused=workload.spec.paused and _all_paused(deployments),
+        halted=_halt_reason(workload) if observed else "",
         restored_revision=rollout.running_revision,
     )
 
@@ -235,6 +241,10 @@ def _progress(
         return PlaceProgress(place, Phase.WAITING, desired=desired)
     if deployment.is_terminating:
         return _progress_from_counts(place, Phase.WAITING, deployment, instances)
+    halted = halt_reason(deployment.spec)
+    if halted is not None:
+        phase = Phase.STOPPED if halted == Reason.STOPPED else Phase.SUSPENDED
+        return _progress_from_counts(place, phase, deployment, instances)
     found = _progress_from_counts(place, Phase.UPDATING, deployment, instances)
     counts = {found.updated, found.ready, found.available, found.replicas}
     if _is_current(deployment) and counts == {found.desired}:
@@ -288,6 +298,13 @@ def is_asleep(instance: Instance) -> bool:
     available = find_condition(instance.status.conditions, AVAILABLE)
     is_sleeping = available is not None and available.reason == Reason.ASLEEP
     return is_sleeping and not instance.is_terminating
+
+
+def _halt_reason(workload: Workload) -> str:
+    """Return why the workload is suspended or stopped, as its status reports it."""
+    progressing = find_condition(workload.status.conditions, PROGRESSING)
+    reason = progressing.reason if progressing is not None else ""
+    return reason if reason in HALT_REASONS else ""
 
 
 def _all_paused(deployments: Sequence[WorkloadDeployment]) -> bool:

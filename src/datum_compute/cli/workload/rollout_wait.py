@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from datum_compute.api.compute.deployment import WorkloadDeployment
 from datum_compute.api.compute.workload import Workload
+from datum_compute.api.conditions import Reason
 from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
 from datum_compute.cli.connect.session import Session
 from datum_compute.cli.errors import ConflictError, FailedError, StoppedError, TimedOutError
@@ -87,7 +88,8 @@ class RolloutWatch:
         self.view.show(self.latest, self.generation, now - self.started_s)
         if self.latest.restored_revision is not None:
             raise self._rolled_back_error(self.latest, self.latest.restored_revision)
-        if self.latest.done or (self.latest.observed and self.latest.paused):
+        is_waiting = self.latest.paused or bool(self.latest.halted)
+        if self.latest.done or (self.latest.observed and is_waiting):
             return StateReached(self.latest)
         await self._check_stall(observed, workload, now)
         uid = self.uid
@@ -225,7 +227,7 @@ def cause_document(cause: Link) -> CauseDocument:
 async def wait_for_rollout(
     session: Session, workload: Workload, *, timeout_s: float, resume: str = ""
 ) -> Progress:
-    """Wait until the rollout is done or paused. ``resume`` is the command that waits again.
+    """Wait until the rollout is done, paused or stopped. ``resume`` is the command to wait again.
 
     Raise TimedOutError, FailedError or StoppedError.
     """
@@ -257,7 +259,7 @@ async def wait_for_rollout(
         ),
         _done_text(name, progress, elapsed_s, watch.urls)
         if progress.done
-        else _paused_text(session, name, progress),
+        else _waiting_text(session, name, progress),
         color="green" if progress.done else "yellow",
     )
     return progress
@@ -308,7 +310,12 @@ def _done_text(name: str, progress: Progress, elapsed_s: float, urls: Sequence[s
     return "\n".join((text, *(f"URL: {url}" for url in urls)))
 
 
-def _paused_text(session: Session, name: str, progress: Progress) -> str:
+def _waiting_text(session: Session, name: str, progress: Progress) -> str:
+    if progress.halted == Reason.PROJECT_SUSPENDED:
+        access = session.command("access")
+        return f"{name} does not run: the project is suspended. Show its access: {access}"
+    if progress.halted:
+        return f"{name} is stopped. Start it: {session.command('start', name)}"
     updated = sum(place.updated for place in progress.places)
     desired = sum(place.desired for place in progress.places)
     return (

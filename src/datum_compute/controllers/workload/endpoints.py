@@ -1,6 +1,7 @@
 """Publishing controller: publishes the ports of a deployment and writes their URLs to its status.
 
-The backends of a port are the machines of the instances that accept connections.
+The backends of a port are the machines of the instances that accept connections. While the
+deployment is suspended or stopped, connections are refused and wake no machine.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from datum_compute.planning.rollout.server import (
     published_ports,
     recovers_from_crash,
 )
+from datum_compute.planning.rollout.suspension import halt_reason
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, watches
 from datum_compute.runtime.informer import ObjectChange
@@ -47,8 +49,12 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     ports, last = published_ports(deployment), last_ports(deployment)
     await traffic.withdraw(owner, [port.name for port in ports])
     servers = client.read(SERVER)
+    is_halted = halt_reason(deployment.spec) is not None
+    traffic.refuse(owner, refused=is_halted)
     serving = [
-        i for i in _instances(client, key.ref) if accepts_connections(i, servers.get(ref_of(i)))
+        i
+        for i in _instances(client, key.ref)
+        if not is_halted and accepts_connections(i, servers.get(ref_of(i)))
     ]
     published = {}
     for port in ports:
