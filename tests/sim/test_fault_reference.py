@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import pytest
 
+from datum_compute.cli.local.chaos import chaos
 from hack.simulator_reference import fault_patterns, find_faults
 from testkit.sim.scenario.faults import Fault
 from testkit.sim.scenario.operations import Operation
@@ -36,3 +37,10 @@ def test_the_table_names_each_fault_beside_its_patterns(fault: type[Any]) -> Non
     assert patterns, f"the docstring of {fault.__name__} begins with no number of a pattern"
     rows = documented_faults()
     assert [number for number in patterns if fault.__name__ not in rows[number]] == []
+
+
+def test_the_page_names_every_fault_of_local_chaos() -> None:
+    faults = chaos.commands.keys() - {"heal", "status"}
+    assert {
+        name for name in faults if f"`local chaos {name} TARGET`" not in PAGE.read_text()
+    } == set()

@@ -139,8 +139,8 @@ def heal(environment: CliEnvironment, target: str, state_dir: Path) -> None:
     """
     _require_running(environment, state_dir)
     faults = read_faults(state_dir)
-    strip_type_of = target and not has_processes(state_dir)
-    plane = _parse_target(state_dir, target) if strip_type_of else ""
+    is_plane = target and not has_processes(state_dir)
+    plane = _parse_target(state_dir, target) if is_plane else ""
     left = {name: fault for name, fault in faults.items() if target and name != plane}
     _write_faults(state_dir, left)
     healed = sorted((set(faults) - set(left)) | set(_resume_processes(state_dir, target)))
