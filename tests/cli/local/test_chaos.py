@@ -14,7 +14,7 @@ import pytest
 
 from datum_compute.cli.local.chaos import FILE, read_faults
 from datum_compute.cli.local.platform import find_running
-from datum_compute.client.transport.faults import Fault
+from datum_compute.client.transport.faults import Fault, encode_faults
 from tests.cli.runner import NOW, CliRunner
 
 
@@ -68,6 +68,16 @@ def test_heal_removes_one_fault_or_all(tmp_path: Path, running: Path) -> None:
     assert chaos(cli, running, "heal") == 0
     assert not (running / FILE).exists()
     assert cli.out == "Healed: hub.\n"
+
+
+def test_heal_does_not_report_a_fault_that_has_expired(tmp_path: Path, running: Path) -> None:
+    cli = CliRunner(tmp_path)
+    (running / FILE).write_bytes(
+        encode_faults({"cell/dfw": Fault(kind="cut"), "hub": Fault(kind="cut", until_s=NOW - 1)})
+    )
+    assert chaos(cli, running, "heal") == 0
+    assert cli.out == "Healed: cell/dfw.\n"
+    assert not (running / FILE).exists()
 
 
 def test_an_unknown_target_is_refused_with_the_known_ones(tmp_path: Path, running: Path) -> None:

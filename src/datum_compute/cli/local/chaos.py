@@ -138,7 +138,7 @@ def heal(environment: CliEnvironment, target: str, state_dir: Path) -> None:
       datumctl compute local chaos heal dfw
     """
     _require_running(environment, state_dir)
-    faults = read_faults(state_dir)
+    faults = _active_faults(environment, read_faults(state_dir))
     is_plane = target and not has_processes(state_dir)
     plane = _parse_target(state_dir, target) if is_plane else ""
     left = {name: fault for name, fault in faults.items() if target and name != plane}
