@@ -69,6 +69,7 @@ from testkit.sim.scenario.operations import (
     OnCells,
     OnProjects,
     Operation,
+    OrderCities,
     ReferToData,
     ReplaceData,
     RevokeProject,
@@ -95,6 +96,7 @@ class DesiredWorkload:
     fallback_after_s: int = 120
     sleep: LetSleep | None = None
     rolled: RollCarefully | None = None
+    ordered: OrderCities | None = None
 
 
 class Users:
@@ -397,6 +399,11 @@ def manifest(key: tuple[str, str], desired: DesiredWorkload) -> JsonObject:
             "minReadySeconds": desired.rolled.min_ready_s,
             "maxUnavailable": desired.rolled.max_unavailable,
         }
+    rollout: JsonObject = {}
+    if desired.ordered is not None:
+        placement["scaleSettings"]["progressDeadlineSeconds"] = desired.ordered.deadline_s
+        policy = {"cityOrder": desired.ordered.order, "onFailure": desired.ordered.on_failure}
+        rollout = {"rollout": policy, "paused": desired.ordered.paused}
     if fallback := [city for city in desired.fallback if city not in desired.cities]:
         placement["fallbackCityCodes"] = fallback
         placement["fallbackAfterSeconds"] = desired.fallback_after_s
@@ -409,6 +416,7 @@ def manifest(key: tuple[str, str], desired: DesiredWorkload) -> JsonObject:
                 "spec": {"runtime": {"sandbox": {"containers": [container]}}, **scale_to_zero}
             },
             "placements": [placement],
+            **rollout,
         },
     }
 
@@ -429,11 +437,14 @@ def _with_change(
     | AllowFallback
     | ReferToData
     | LetSleep
-    | RollCarefully,
+    | RollCarefully
+    | OrderCities,
 ) -> DesiredWorkload:
     match operation:
         case RollCarefully():
             return replace(desired, rolled=operation)
+        case OrderCities():
+            return replace(desired, ordered=operation)
         case LetSleep(image=image):
             return replace(desired, image=image, sleep=operation)
         case AllowFallback(cities=cities, after_s=after_s):

@@ -38,6 +38,7 @@ from datum_compute.controllers import registry
 from datum_compute.planes.planes import upstream_key
 from datum_compute.store.journal import Entry, ObjectKey, PlaneDeleted
 from testkit.sim.actors.users import canary
+from testkit.sim.checks.city_order import CityOrderWatch
 from testkit.sim.checks.data import (
     i18_secret_bytes_stay_in_secrets,
     i26_runs_with_the_data_on_record,
@@ -117,6 +118,7 @@ class Observer:
         self._namespaces = RemovedNamespaces()
         self._leaving = TerminatingInstances()
         self._serving = ServingWatch()
+        self._city_order = CityOrderWatch()
         self.on_broken: Callable[[InvariantBroken], None] | None = None
         self._canaries = {f"project/{name}": canary(name).encode() for name in projects}
 
@@ -158,6 +160,7 @@ class Observer:
                 self._namespaces.violation(state, change),
                 self._leaving.violation(state, change),
                 self._serving.violation(state, change),
+                self._city_order.violation(state, change),
             ),
         )
         for check in CHECKS.get(change.key.resource, ()):

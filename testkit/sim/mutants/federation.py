@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import TRUE
+from datum_compute.api.compute.workload import PROGRESSING
+from datum_compute.api.conditions import TRUE, Reason, find_condition
 from datum_compute.api.errors import ApiError, Unreachable
 from datum_compute.api.kinds import CLUSTER, WORK, WORKLOAD
 from datum_compute.api.meta.objects import ref_of
@@ -25,6 +26,7 @@ from datum_compute.planning.karmada.works import plan_execution
 from datum_compute.planning.plan import Plan, drop_finalizer
 from datum_compute.planning.platform import entitlements
 from datum_compute.planning.workload import status as rollup
+from datum_compute.planning.workload.city_order import is_rolled_out, restored_template
 from datum_compute.planning.workload.fallback import assign_cities
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.leader_election import Fence
@@ -238,6 +240,43 @@ def _paused_leader_writes() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _older_report_advances_the_rollout() -> Iterator[None]:
+    """A city counts as done by a report about its earlier template."""
+
+    def make(_original: Any) -> Any:
+        def is_done(deployment: Any) -> bool:
+            progressing = find_condition(deployment.status.conditions, PROGRESSING)
+            return progressing is not None and progressing.reason == Reason.ROLLOUT_COMPLETE
+
+        return is_done
+
+    with function_replaced(is_rolled_out, make):
+        yield
+
+
+@contextmanager
+def _rollback_loses_part_of_the_template() -> Iterator[None]:
+    """A rollback restores the image of the revision, and not its environment."""
+
+    def make(original: Any) -> Any:
+        def restored(workload: Any, revisions: Any) -> Any:
+            template = original(workload, revisions)
+            if template is None:
+                return None
+            runtime = template.spec.runtime
+            containers = [msgspec.structs.replace(c, env=[]) for c in runtime.sandbox.containers]
+            sandbox = msgspec.structs.replace(runtime.sandbox, containers=containers)
+            runtime = msgspec.structs.replace(runtime, sandbox=sandbox)
+            spec = msgspec.structs.replace(template.spec, runtime=runtime)
+            return msgspec.structs.replace(template, spec=spec)
+
+        return restored
+
+    with function_replaced(restored_template, make):
+        yield
+
+
 MUTANTS = (
     Mutant(
         "work-released-before-its-copy",
@@ -290,6 +329,20 @@ MUTANTS = (
         _evicted_before_replaced,
         triggers=("AllowFallback",),
         violates=("I16",),
+    ),
+    Mutant(
+        "older-report-advances-rollout",
+        "every site gets an update before the first has reported: CrowdStrike, July 2024 (I30)",
+        _older_report_advances_the_rollout,
+        triggers=("OrderCities",),
+        violates=("I30",),
+    ),
+    Mutant(
+        "rollback-loses-environment",
+        "a rollback restores the image and not the configuration (I31)",
+        _rollback_loses_part_of_the_template,
+        triggers=("OrderCities",),
+        violates=("I31",),
     ),
     Mutant(
         "plane-removed-before-drained",

@@ -47,14 +47,16 @@ from testkit.sim.scenario.operations import (
     LetSleep,
     MoveBack,
     MoveCity,
+    MoveWorkload,
     Operation,
+    OrderCities,
     RenewAccess,
     RequestAccess,
     ScaleWorkload,
     SecondCell,
     Visit,
 )
-from testkit.sim.scenario.scenario import CENTER, Scenario, host_of_cell, hosts_of
+from testkit.sim.scenario.scenario import CENTER, PLENTY, Scenario, host_of_cell, hosts_of
 
 MANY_PERCENT = 8  # of partitioned worlds: those have twenty cells and take long
 
@@ -477,3 +479,59 @@ def _visit(random: Random, steps: Sleepers, at_s: float) -> Visit:
 
 
 SLEEP_TEMPLATES: tuple[Template, ...] = (_come_and_go, _left_idle, _killed_asleep, _rolled_asleep)
+
+
+# --- rollouts from city to city
+
+_IMAGES = ("", "", "", "fail.example/", "crash.example/", "slow.example/", "stuck.example/")
+_ORDERS = ("Sequential", "Sequential", "CanaryCity", "Parallel")
+
+
+def with_city_order(random: Random, scenario: Scenario) -> Scenario:
+    """Users change a workload in several cities, with good and bad images, and return to an earlier
+    one. The last change is a good image that stops after a failure, so that the end is known.
+    Quota is sufficient: a city that waits for quota holds up the cities after it."""
+    layout = replace(scenario.layout, cells=CELLS, instances=PLENTY)
+    scenario = replace(scenario, layout=layout, operations=(), faults=())
+    project, name = random.choice(layout.projects), "db"
+    cities = tuple(sorted(cell.upper() for cell in random.sample(CELLS, random.choice((2, 3)))))
+    at_s = round(random.uniform(3, 6), 2)
+
+    def ordered(paused: bool = False) -> OrderCities:
+        order, on_failure = random.choice(_ORDERS), random.choice(("Stop", "Rollback"))
+        deadline_s = random.choice((2, 5, 20))
+        return OrderCities(at_s, project, name, order, on_failure, deadline_s, paused)  # type: ignore[arg-type]
+
+    def later() -> float:
+        return round(at_s + random.choice((0.3, 2, 6, 20)) * random.uniform(0.5, 1.5), 2)
+
+    steps: list[Operation] = [
+        CreateWorkload(0.0, project, name, "db:1", random.choice((1, 1, 2)), cities),
+        replace(ordered(), at_s=0.2),
+    ]
+    for number in range(2, random.choice((3, 4, 5))):
+        steps.append(ChangeImage(at_s, project, name, f"{random.choice(_IMAGES)}db:{number}"))
+        at_s = later()
+        choice = random.random()
+        if choice < 0.25:
+            steps.append(ChangeImage(at_s, project, name, f"db:{number - 1}"))
+        elif choice < 0.4:
+            steps.append(ScaleWorkload(at_s, project, name, random.randint(1, 3)))
+        elif choice < 0.5:
+            moved = tuple(sorted(cell.upper() for cell in random.sample(CELLS, 2)))
+            steps.append(MoveWorkload(at_s, project, name, moved))
+        elif choice < 0.7:
+            steps.append(ordered(paused=random.random() < 0.5))
+        at_s = later()
+    steps.append(OrderCities(at_s, project, name, random.choice(_ORDERS), "Stop", 600))  # type: ignore[arg-type]
+    steps.append(ChangeImage(round(at_s + 0.1, 2), project, name, "db:9"))
+    faults: tuple[f.Fault, ...] = ()
+    for _ in range(random.choice((0, 0, 1, 2))):
+        begins_s = round(random.uniform(1, at_s + 5), 2)
+        host = host_of_cell(layout, random.choice(CELLS))
+        for_s = round(random.choice((2, 10, 60)) * random.uniform(0.5, 1.5), 2)
+        fault = random.choice((f.StopHost, f.IsolateHost))
+        if layout.processes == "one" or random.random() < 0.3:
+            host, fault = hosts_of(layout)[0], f.StopHost
+        faults += (fault(begins_s, for_s, host),)
+    return with_steps(scenario, tuple(steps), faults)

@@ -29,6 +29,7 @@ from testkit.sim.scenario.fault_templates import (
 )
 from testkit.sim.scenario.feature_templates import (
     with_cell_template,
+    with_city_order,
     with_drain_template,
     with_federation_template,
     with_mislabeled_namespaces,
@@ -51,6 +52,8 @@ _DATA_EVERY, _DATA = 8, 3
 _FLEETING_EVERY, _FLEETING = 12, 1
 # Every n-th world applies a restart template.
 _RESTARTS_EVERY, _RESTARTS = 9, 4
+# In every n-th world a workload is rolled out from city to city.
+_CITIES_EVERY, _CITIES = 26, 23
 # Every n-th world begins with empty disks.
 _FRESH_EVERY, _FRESH = 20, 6
 
@@ -97,6 +100,8 @@ def scenario_of(seed: int) -> Scenario:
     )
     if seed % _CONTENDED_EVERY == _CONTENDED:
         return with_quota_contention(stream(seed, "workload", "contenders"), scenario)
+    if seed % _CITIES_EVERY == _CITIES:
+        return with_city_order(stream(seed, "workload", "cities"), scenario)
     if seed % _RESTARTS_EVERY == _RESTARTS:
         return with_restart_template(stream(seed, "workload", "restarts"), scenario)
     for name, template in _templates_of(seed):

@@ -239,6 +239,19 @@ class RollCarefully:
 
 
 @dataclass(frozen=True, slots=True)
+class OrderCities:
+    """From now on cities get a new template in this order."""
+
+    at_s: float
+    project: str
+    name: str
+    order: Literal["Parallel", "Sequential", "CanaryCity"]
+    on_failure: Literal["Stop", "Rollback"]
+    deadline_s: int
+    paused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class MoveWorkload:
     """Change the cities; instances in other cities must be deleted."""
 
@@ -359,6 +372,7 @@ _Changes = (
     ChangeImage
     | ScaleWorkload
     | RollCarefully
+    | OrderCities
     | MoveWorkload
     | AllowFallback
     | MoveBack

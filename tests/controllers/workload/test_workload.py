@@ -1,25 +1,33 @@
-"""The workload controller records revisions, and deletes deployments without an owner."""
+"""The workload controller records revisions, rolls out city by city, and deletes deployments."""
 
 from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
 from datum_compute.api import labels
+from datum_compute.api.compute.deployment import ObservedSource, WorkloadDeploymentStatus
+from datum_compute.api.compute.workload import PROGRESSING, RolloutPolicy
+from datum_compute.api.conditions import FALSE, TRUE, Condition, ConditionStatus, Reason
 from datum_compute.api.kinds import (
+    CLAIM,
     DEPLOYMENT,
     LOCATION_BINDING,
     NAMESPACE,
     REVISION,
     WORKLOAD,
 )
-from datum_compute.api.meta.codec import to_json
+from datum_compute.api.meta.codec import from_json, to_json
 from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.api.planes import project_plane
+from datum_compute.api.quota import GRANTED, ResourceClaimStatus
 from datum_compute.client.client import Client
 from datum_compute.controllers.workload.workload import (
     REVISION_CONTROLLER,
     WORKLOAD_CONTROLLER,
 )
+from datum_compute.planning.workload.templates import template_hash
 from testkit.builders import a_deployment, a_location_binding, a_workload
 from testkit.sim.loop import VirtualLoop
 from tests.controllers.running_controllers import as_new, running
@@ -52,6 +60,91 @@ def test_every_change_of_the_template_is_recorded_as_a_revision() -> None:
         return counts
 
     assert with_planes(test) == [1, 2, 2]
+
+
+async def report(project: Client, city: str, reason: Reason) -> None:
+    """Report Progressing for the present template, as the cell of the city would."""
+    (found,) = [d for d in (await project.list(DEPLOYMENT)).items if d.spec.city_code == city]
+    status: ConditionStatus = FALSE if reason == Reason.PROGRESS_DEADLINE_EXCEEDED else TRUE
+    generation = found.metadata.generation
+    source = ObservedSource(generation=generation, template_hash=template_hash(found.spec.template))
+    progressing = Condition(type=PROGRESSING, status=status, reason=reason, message="reported")
+    reported = WorkloadDeploymentStatus(
+        conditions=[progressing], observed_generation=generation, observed_source=source
+    )
+    await project.patch_status(
+        DEPLOYMENT, ref_of(found), to_json(reported), version=found.metadata.resource_version
+    )
+    await asyncio.sleep(5)
+
+
+async def images(project: Client) -> dict[str, str]:
+    found = (await project.list(DEPLOYMENT)).items
+    return {
+        d.spec.city_code: d.spec.template.spec.runtime.sandbox.containers[0].image for d in found
+    }
+
+
+async def a_complete_workload(project: Client, **rollout: str) -> None:
+    policy = from_json(rollout, RolloutPolicy)
+    workload = a_workload(cities=("DFW", "IAD"))
+    spec = msgspec.structs.replace(workload.spec, rollout=policy)
+    await project.create(WORKLOAD, as_new(msgspec.structs.replace(workload, spec=spec)))
+    await asyncio.sleep(5)
+    (claim,) = (await project.list(CLAIM)).items
+    granted = Condition(type=GRANTED, status=TRUE, reason="QuotaAvailable")
+    status = to_json(ResourceClaimStatus(conditions=[granted]))
+    version = claim.metadata.resource_version
+    await project.patch_status(CLAIM, ref_of(claim), status, version=version)
+    await asyncio.sleep(5)
+    for city in ("DFW", "IAD"):
+        await report(project, city, Reason.ROLLOUT_COMPLETE)
+
+
+async def change_image(project: Client, image: str) -> None:
+    template = to_json(a_workload(image).spec.template)
+    await project.patch(WORKLOAD, WEB, {"spec": {"template": template}})
+    await asyncio.sleep(5)
+
+
+def test_the_second_city_gets_a_template_when_the_first_has_reported_it() -> None:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
+        project = await a_project(planes)
+        async with running(CONTROLLERS, loop, planes, PROJECT):
+            await a_complete_workload(project)
+            await change_image(project, "web:2")
+            assert await images(project) == {"DFW": "web:2", "IAD": "web:1"}
+            await report(project, "DFW", Reason.ROLLOUT_COMPLETE)
+            assert await images(project) == {"DFW": "web:2", "IAD": "web:2"}
+            settled = (await project.get(WORKLOAD, WEB)).metadata.resource_version
+            await asyncio.sleep(300)
+            found = await project.get(WORKLOAD, WEB)
+            assert found.metadata.resource_version == settled
+            assert [c.state for c in found.status.rollout.cities] == ["Done", "RollingOut"]
+
+    with_planes(test)
+
+
+def test_a_rollback_survives_a_restart_of_the_controllers_and_keeps_the_spec() -> None:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
+        project = await a_project(planes)
+        async with running(CONTROLLERS, loop, planes, PROJECT):
+            await a_complete_workload(project, onFailure="Rollback")
+            await change_image(project, "web:2")
+            spec = (await project.get(WORKLOAD, WEB)).spec
+            await report(project, "DFW", Reason.PROGRESS_DEADLINE_EXCEEDED)
+            assert await images(project) == {"DFW": "web:1", "IAD": "web:1"}
+        async with running(CONTROLLERS, loop, planes, PROJECT):
+            await report(project, "DFW", Reason.ROLLOUT_COMPLETE)
+            assert await images(project) == {"DFW": "web:1", "IAD": "web:1"}
+        found = await project.get(WORKLOAD, WEB)
+        assert found.spec == spec
+        rollout = found.status.rollout
+        assert (rollout.failed_revision, rollout.running_revision) == (2, 1)
+        revisions = sorted((await project.list(REVISION)).items, key=lambda r: r.spec.revision)
+        assert [r.spec.cause for r in revisions] == ["Change", "Change", "AutomaticRollback"]
+
+    with_planes(test)
 
 
 def test_a_deleted_workload_is_gone_as_soon_as_its_last_ownerless_deployment_is() -> None:

@@ -317,6 +317,19 @@ def test_deleted_deployment_of_a_waiting_city_is_recreated_with_its_template() -
     assert project.images == {"DFW": "web:2", "LHR": "web:1", "SIN": "web:1"}
 
 
+@pytest.mark.parametrize("city", CITIES)
+def test_template_that_was_edited_by_hand_is_restored_at_once(city: str) -> None:
+    project = a_project()
+    project.set("web:2")
+    project.settle()
+    before = project.images
+    found = project.deployments[city]
+    spec = msgspec.structs.replace(found.spec, template=a_template("evil:1"))
+    project.deployments[city] = msgspec.structs.replace(found, spec=spec)
+    project.settle()
+    assert project.images == before
+
+
 def test_restart_of_one_city_applies_at_once_to_the_template_that_it_has() -> None:
     project = a_project()
     project.set("web:2")

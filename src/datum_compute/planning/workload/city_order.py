@@ -89,7 +89,10 @@ def needs_revisions(workload: Workload, deployments: Sequence[WorkloadDeployment
     return (
         workload.spec.rollout.on_failure == "Rollback"
         or bool(rollout.failed_template_hash)
-        or any((city.placement, city.city) not in present for city in rollout.cities)
+        or any(
+            city.state in ("Waiting", "Skipped") or (city.placement, city.city) not in present
+            for city in rollout.cities
+        )
     )
 
 
@@ -212,14 +215,19 @@ class _CityOrder:
     ) -> InstanceTemplate | None:
         """Return the template that the city has; None if the city is new.
 
-        A deployment that was deleted by hand is recreated with the template that it had.
+        A deployment that was deleted or edited by hand gets the template that is recorded for its
+        city. A template that is neither recorded nor the current one was written by hand.
         """
-        for deployment in sorted(deployments, key=lambda found: found.is_terminating):
-            return deployment.spec.template
+        deployment = min(deployments, key=lambda found: found.is_terminating, default=None)
+        held = deployment.spec.template if deployment is not None else None
         if recorded is None:
-            return None
+            return held
+        if held is not None and self._hash(held) in (self._spec_hash, recorded.template_hash):
+            return held
+        if recorded.template_hash == self._spec_hash:
+            return self._workload.spec.template
         revision = self._revision_of(recorded.template_hash)
-        return revision.spec.template if revision is not None else None
+        return revision.spec.template if revision is not None else held
 
     def _hash(self, template: InstanceTemplate) -> str:
         """Hash the template without the restart of its city. Equal templates are hashed once."""
