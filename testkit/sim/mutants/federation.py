@@ -165,12 +165,12 @@ def _evicted_before_replaced() -> Iterator[None]:
     """A failed city loses its assignment before its fallback city is up."""
 
     def make(original: Any) -> Any:
-        def assign(*arguments: Any) -> Any:
+        def assign(*arguments: Any, **named: Any) -> Any:
             return [
                 replace(assignment, wanted=assignment.wanted[-1:])
                 if assignment.status is not None and assignment.status.phase == "Engaging"
                 else assignment
-                for assignment in original(*arguments)
+                for assignment in original(*arguments, **named)
             ]
 
         return assign
