@@ -147,6 +147,17 @@ def test_the_readme_names_targets_and_files_that_exist() -> None:
         assert (ROOT / path).is_file(), path
 
 
+def test_the_life_of_a_post_names_code_that_exists() -> None:
+    package = ROOT / "src" / "datum_compute"
+    source = "\n".join(path.read_text() for path in package.rglob("*.py"))
+    page = (ROOT / "docs" / "internals" / "life-of-a-post.md").read_text()
+    for name in re.findall(r"`([\w./]+)`", page):
+        if "/" in name:
+            assert (package / name).exists() or (ROOT / name).exists(), name
+        else:
+            assert re.search(rf"\b(class|def) {name.rpartition('.')[2]}\b", source), name
+
+
 def test_stale_missing_and_left_over_files_are_noticed(tmp_path: Path) -> None:
     wanted = {"a.yaml": "1\n", "b.yaml": "2\n"}
     write_files(tmp_path, wanted, owned="*.yaml")
