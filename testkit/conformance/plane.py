@@ -136,7 +136,7 @@ async def check_a_deleted_plane_leaves_nothing(disk: Disk) -> None:
         await asyncio.sleep(0)
         await store.delete_plane("cell/a")
         assert await reader == []
-        assert watch.closed
+        assert watch.is_closed
         assert store.planes() == [PLANE]
         assert await refusal(store.put("cell/a", object_key("x"), 0, body("x"))) is NotFound
         await store.delete_plane("cell/a")

@@ -82,7 +82,7 @@ class Mirror:
     watch: Watch | None = None
 
     async def follow(self, store: Store) -> None:
-        if self.watch is None or self.watch.closed:
+        if self.watch is None or self.watch.is_closed:
             try:
                 self.watch = store.watch(PLANE, THINGS, self.version)
             except Expired:

@@ -103,7 +103,7 @@ class WatchLog:
         return events, position + len(events)
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         return self._closed
 
     def add_waiting(self, watch: Watch) -> None:
@@ -137,8 +137,8 @@ class Watch:
         self._wakeup: asyncio.Future[None] | None = None  # while ``next_events`` waits
 
     @property
-    def closed(self) -> bool:
-        return self._log.closed
+    def is_closed(self) -> bool:
+        return self._log.is_closed
 
     def interrupt(self) -> None:
         """End a wait of ``next_events``, which then returns the events that exist."""
@@ -157,7 +157,7 @@ class Watch:
     async def next_events(self, timeout_s: float) -> list[StoreEvent]:
         """Wait for events. Returns an empty list after the timeout or at the end of the watch."""
         events, self._position = self._log.read(self._position)
-        if events or self._log.closed or timeout_s <= 0:
+        if events or self._log.is_closed or timeout_s <= 0:
             return events
         # Cheaper than asyncio.timeout; this runs for each event of each watch.
         loop = asyncio.get_running_loop()

@@ -18,7 +18,7 @@ class LongRequests:
         self._closed = False
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         return self._closed
 
     @property

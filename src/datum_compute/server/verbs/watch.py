@@ -38,7 +38,7 @@ class _Start:
 async def watch(
     context: ServerContext, request: ApiRequest, timeout_max_s: float = TIMEOUT_MAX_S
 ) -> Response:
-    if context.long_requests.closed:
+    if context.long_requests.is_closed:
         raise ServiceUnavailable("the server is shutting down", retry_after_s=1)
     representation = select_representation(request.kind, request.http, context.clock)
     selection = request.parse_selection()

@@ -68,7 +68,7 @@ class WatchStream:
             if line is not None:
                 continue
             self.is_initial = False
-            if self._has_ended or self._long_requests.closed:
+            if self._has_ended or self._long_requests.is_closed:
                 raise StopAsyncIteration
             self._lines = await self._read_lines()
 
@@ -119,7 +119,7 @@ class WatchStream:
 
     async def _read_lines(self) -> Iterator[bytes]:
         assert self._source is not None
-        if self._source.watch.closed:
+        if self._source.watch.is_closed:
             events = await self._read_events(0.0)  # send the events before the end
             self._has_ended = not events
             return map(self._encoder.encode_change, _drain(events))
