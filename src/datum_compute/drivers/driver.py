@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
 
+import msgspec
+
 from datum_compute.api.compute.data_sources import PinnedData
 from datum_compute.api.compute.instance import ImageRecord
 from datum_compute.api.compute.scale_to_zero import SleepMode, Wake
@@ -65,8 +67,9 @@ class MachineData:
 NO_DATA = MachineData()
 
 
-@dataclass(frozen=True, slots=True)
-class MachineState:
+class MachineState(msgspec.Struct, frozen=True):
+    """The actual state of a machine. Thousands of machines are observed every few seconds."""
+
     phase: Phase
     reason: str = ""
     message: str = ""

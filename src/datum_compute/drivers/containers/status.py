@@ -10,7 +10,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from datum_compute.api.conditions import Reason
 from datum_compute.drivers.containers.container_spec import ContainerPlan, MachinePlan

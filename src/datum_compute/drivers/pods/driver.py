@@ -15,9 +15,11 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from datum_compute.api.compute.scale_to_zero import SleepMode
 from datum_compute.api.compute.server import ServerSpec

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import (
     AsyncIterator,
     Callable,
@@ -170,7 +169,7 @@ class SimulatedDriver:
             self._save()
             return None
         state = machine_state(machine, self._now())
-        return dataclasses.replace(state, spec_fingerprint=machine.spec_fingerprint)
+        return msgspec.structs.replace(state, spec_fingerprint=machine.spec_fingerprint)
 
     async def machines(self, name: str = "") -> list[str]:
         return self._table.list_ids(name) if name else sorted(self._table)
