@@ -80,6 +80,7 @@ _HANDLERS: Mapping[str, Callable[[ServerContext, ApiRequest], Awaitable[Response
     "delete": delete,
     "deletecollection": delete_collection,
 }
+_READ_VERBS = ("get", "list")
 _DEFAULT_TELEMETRY = ServerTelemetry()
 _DEFAULT_ADMISSION = AdmissionOptions()
 
@@ -285,8 +286,6 @@ class ApiServer:
                 else self._authenticator.recheck(request, plane, attributes)
             )
             return await self._watch(api_request, principal.until_s, is_permitted)
-        if route.resource.is_definition and request.method not in READ_METHODS:
-            return await self._write_definition(api_request, attributes)
         response = await self._run_verb(api_request, attributes)
         kind = api_request.kind
         if kind.deprecation or kind.unsupported_message:
@@ -350,16 +349,19 @@ class ApiServer:
         async with self._definition_writes:
             # Another write may have changed the definitions while this one waited.
             registry = self._registries.get(request.plane).registry
-            return await self._run_verb(replace(request, registry=registry), attributes)
+            current = replace(request, registry=registry)
+            return await _HANDLERS[attributes.verb](self._context, current)
 
     def _run_verb(self, request: ApiRequest, attributes: Attributes) -> Awaitable[Response]:
+        """Respond to an authorized request that is not a watch."""
+        verb = attributes.verb
         if not attributes.allowed_method:
             return _respond_method_not_allowed(request)
-        if attributes.verb == "create" and (
-            request.route.subresource or not request.resource.is_stored
-        ):
+        if verb == "create" and (request.route.subresource or not request.resource.is_stored):
             return self._virtual_kinds.create(request)
-        return _HANDLERS[attributes.verb](self._context, request)
+        if request.resource.is_definition and verb not in _READ_VERBS:
+            return self._write_definition(request, attributes)
+        return _HANDLERS[verb](self._context, request)
 
 
 async def _respond_method_not_allowed(request: ApiRequest) -> Response:
