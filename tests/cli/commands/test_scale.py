@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from datum_compute.api.quota import INSTANCES
 from tests.cli.runner import CliRunner
-from tests.cli.world import World, spec
+from tests.cli.world import World, bucket, no_controllers, spec
 
 pytestmark = pytest.mark.usefixtures("web")
 
@@ -44,3 +45,15 @@ def test_scale_accepts_a_placement(cli: CliRunner, world: World) -> None:
 def test_scale_refuses_invalid_numbers(cli: CliRunner, world: World, minimum: str) -> None:
     assert cli.run("scale", "web", f"--min={minimum}") == 2
     assert world.writes == []
+
+
+def test_scale_beyond_the_quota_changes_nothing(cli: CliRunner, world: World) -> None:
+    world.do(lambda client: bucket(client, INSTANCES, 3, 2))
+    assert cli.run("scale", "web", "--min=2") == 6
+    assert "Creates 2 instances" in cli.err
+    assert "instances would be 6 of 3, 3 too many" in cli.err
+    assert world.writes == []
+    world.player = no_controllers
+    assert cli.run("scale", "web", "--min=9", "--skip-checks", "--no-wait") == 0
+    assert cli.run("scale", "web", "--min=8", "--no-wait") == 0, "less than before is no shortage"
+    assert len(world.writes) == 2

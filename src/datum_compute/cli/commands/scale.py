@@ -20,6 +20,7 @@ from datum_compute.cli.workload.deploy import ChangeOptions, change_workload
     "--min", "minimum", type=click.IntRange(1, 1000), required=True, help="Instances in each city."
 )
 @click.option("--placement", metavar="NAME", help="Only this placement. Default: all placements.")
+@click.option("--skip-checks", is_flag=True, help="Scale even if the quota is too small.")
 @wait_options(default="10m")
 @output_option("table", "json")
 @connection_options
@@ -29,11 +30,14 @@ def scale(
     name: str,
     minimum: int,
     placement: str | None,
+    skip_checks: bool,
     wait: bool,
     timeout_s: int,
     output_format: str,
 ) -> None:
     """Change how many instances of the workload NAME run in each of its cities.
+
+    If the quota is too small, nothing is changed.
 
     \b
     Examples:
@@ -46,7 +50,7 @@ def scale(
         for item in _select_placements(placements, placement, name):
             item.setdefault("scaleSettings", {})["minReplicas"] = minimum
 
-    options = ChangeOptions(timeout_s if wait else None)
+    options = ChangeOptions(timeout_s if wait else None, check_quota=True, skip_checks=skip_checks)
     run_in_session(
         ctx,
         lambda session: change_workload(session, name, change, options),

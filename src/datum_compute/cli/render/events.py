@@ -21,7 +21,7 @@ from datum_compute.cli.render.documents import (
 
 
 class PlanEvent(OutputDocument):
-    """The changes; for a deploy also their effect on instances and quota."""
+    """The changes; for a deploy and a scale also their effect on instances and quota."""
 
     workload: Annotated[str, doc("Name of the workload.")]
     place: Annotated[str, doc("The project, with the namespace if it is not default.")]

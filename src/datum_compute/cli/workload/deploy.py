@@ -50,7 +50,7 @@ from datum_compute.cli.workload.plan import (
     read_observed,
 )
 from datum_compute.cli.workload.plan_file import read_plan_file, write_plan_file
-from datum_compute.cli.workload.preview import Preview, preview_plan
+from datum_compute.cli.workload.preview import Preview, preview_instances, preview_plan
 from datum_compute.cli.workload.request import DeployOptions, DeployRequest
 from datum_compute.cli.workload.rollout_wait import wait_for_rollout
 
@@ -91,7 +91,7 @@ async def deploy_workloads(session: Session, request: DeployRequest) -> None:
         session.print_note("Nothing was changed.")
         return
     if not options.skip_checks:
-        _raise_problems(session, steps)
+        _raise_problems(session, [step.preview for step in steps])
     for step in steps:
         for problem in step.preview.problems:
             session.print_note(f"Warning: {problem.message}")
@@ -197,11 +197,11 @@ def _show_plan(session: Session, plan: WorkloadPlan, preview: Preview) -> None:
         session.print_note(f"  {line}")
 
 
-def _raise_problems(session: Session, steps: Sequence[_DeployStep]) -> None:
+def _raise_problems(session: Session, previews: Sequence[Preview]) -> None:
     """Raise the first problem of a plan; print the others before it."""
-    for step in steps:
-        if step.preview.problems:
-            first, *others = step.preview.problems
+    for preview in previews:
+        if preview.problems:
+            first, *others = preview.problems
             for problem in others:
                 session.print_note(problem.message)
             raise first
@@ -276,12 +276,15 @@ def _report_written(session: Session, workload: Workload, action: PlanAction) ->
 class ChangeOptions:
     """With ``timeout_s`` None the command does not wait.
 
-    ``note`` is printed instead of waiting, for a change that starts no rollout.
+    ``note`` is printed instead of waiting, for a change that starts no rollout. With
+    ``check_quota`` a change that exceeds the quota is refused, unless ``skip_checks`` is set.
     """
 
     timeout_s: int | None
     dry_run: bool = False
     note: str = ""
+    check_quota: bool = False
+    skip_checks: bool = False
 
 
 async def change_workload(
@@ -300,10 +303,13 @@ async def change_workload(
     if observed is None:
         raise await missing_workload(session, name)
     plan = await build_plan_from(session, name, edit, observed)
-    _show_change(session, plan)
+    preview = await preview_instances(session, plan) if options.check_quota else None
+    _show_change(session, plan, preview)
     if options.dry_run:
         session.print_note("Nothing was changed.")
         return
+    if preview is not None and not options.skip_checks:
+        _raise_problems(session, [preview])
     if plan.action != "unchanged":
         await ensure_access(session)
     written = await apply_plan(session, edit, plan)
@@ -314,17 +320,23 @@ async def change_workload(
     await _wait_for_written(session, [_WrittenWorkload(written, plan.action)], options.timeout_s)
 
 
-def _show_change(session: Session, plan: WorkloadPlan) -> None:
+def _show_change(session: Session, plan: WorkloadPlan, preview: Preview | None) -> None:
     lines = render_plan(plan)
-    session.emit_event(
-        PlanEvent(
-            workload=plan.name,
-            place=session.target_name,
-            action=plan.action,
-            changes=lines,
-            removals=list(plan.removals),
-        )
+    event = PlanEvent(
+        workload=plan.name,
+        place=session.target_name,
+        action=plan.action,
+        changes=lines,
+        removals=list(plan.removals),
     )
+    if preview is not None:
+        lines = [*lines, *render_preview(preview)]
+        event.recreated = list(preview.instances.recreated)
+        event.removed = list(preview.instances.removed)
+        event.created = preview.instances.created
+        event.quota = list(preview.quota)
+        event.problems = [problem.message for problem in preview.problems]
+    session.emit_event(event)
     for line in lines or (f"No changes to workload {plan.name} in {session.target_name}.",):
         session.print_note(line)
     if plan.removals:

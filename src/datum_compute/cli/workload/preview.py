@@ -112,6 +112,16 @@ async def preview_plan(session: Session, plan: WorkloadPlan) -> Preview:
     )
 
 
+async def preview_instances(session: Session, plan: WorkloadPlan) -> Preview:
+    """Return a preview of the instances and the quota only."""
+    if plan.action == "unchanged":
+        return Preview()
+    after = from_json(plan.outcome, Workload)
+    before = from_json(plan.observed, Workload) if plan.observed is not None else None
+    scale = await _preview_scale(session, before, after)
+    return Preview(scale.changes, quota=tuple(scale.quota), problems=tuple(scale.shortages))
+
+
 @dataclass(frozen=True, slots=True)
 class _ScalePreview:
     """The effect of a plan on instances, and the quota that they use."""
@@ -261,10 +271,15 @@ async def _preview_quota(
 ) -> tuple[list[str], list[UsageError]]:
     """Return the use of each quota after the plan, and the shortages.
 
-    A plan that creates no instances and keeps their size uses no more quota, so nothing is read.
+    A plan that creates no instances and keeps their size uses no more quota, so nothing is read. A
+    plan that keeps or lowers the desired number of instances is no shortage: it creates only those
+    that the workload lacks already.
     """
-    if before is not None and not changes.created and _size_fields(before) == _size_fields(after):
+    keeps_size = before is not None and _size_fields(before) == _size_fields(after)
+    if keeps_size and not changes.created:
         return [], []
+    replicas = _desired_replicas(after)
+    is_growth = before is None or not keeps_size or replicas > _desired_replicas(before)
     try:
         listed, claims, size = await asyncio.gather(
             session.client.list(BUCKET, QUOTA_NAMESPACE),
@@ -273,7 +288,6 @@ async def _preview_quota(
         )
     except (Forbidden, NotFound):
         return ["not checked: no right to read it"], []
-    replicas = sum(len(p.city_codes) * p.scale_settings.min_replicas for p in after.spec.placements)
     needed = {r.resource_type: r.amount * replicas for r in requests_of(size)}
     if before is None:
         needed[WORKLOADS.resource_type] = 1
@@ -288,9 +302,14 @@ async def _preview_quota(
             continue
         used = bucket.status.allocated - held.get(kind, 0) + needed[kind]
         lines.append(f"{bucket_name(bucket)} {_share(bucket, used)}{render_unit(bucket)}")
-        if used > bucket.status.limit:
+        if is_growth and used > bucket.status.limit:
             shortages.append(_shortage(session, bucket, used))
     return lines, shortages
+
+
+def _desired_replicas(workload: Workload) -> int:
+    placements = workload.spec.placements
+    return sum(len(p.city_codes) * p.scale_settings.min_replicas for p in placements)
 
 
 def _size_fields(workload: Workload) -> object:
