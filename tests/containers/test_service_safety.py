@@ -23,6 +23,8 @@ CITIES = ("--city=DFW", "--city=IAD")
 # An HTTP server that stops on SIGTERM as soon as its requests have been answered.
 WELL_BEHAVED = 'CMD ["httpd", "-f", "-p", "8080", "-h", "/www"]'
 NEVER_LISTENS = 'CMD ["sh", "-c", "sleep 3; exit 1"]'
+# Longer than the client of a request waits.
+STARTS_SLOWLY = 'CMD ["sh", "-c", "sleep 20; exec httpd -f -p 8080 -h /www"]'
 EXITS_AT_ONCE = 'CMD ["sh", "-c", "exit 1"]'
 
 
@@ -61,6 +63,35 @@ def test_deploy_and_rollback_of_a_working_release_lose_no_request(
     for load in loads:
         assert load.failures == []
         assert set(load.answers) == {"v1", "v2"}
+
+
+def test_one_instance_in_each_city_of_a_program_that_starts_slowly_loses_no_request(
+    real: Real, engine: TestEngine
+) -> None:
+    """Without a surge instance, connections would wait for longer than their client does."""
+    for version in ("v1", "v2"):
+        engine.publish(f"slow:{version}", version, STARTS_SLOWLY)
+    scale = ("--min=1", "--port=8080", *CITIES)
+    done = real.deploy("slow", f"--image={engine.image('slow:v1')}", *scale)
+    assert done.returncode == 0, done.stdout + done.stderr
+    before = {i["name"] for i in real.ready("slow")}
+    with ExitStack() as stack:
+        loads = [stack.enter_context(Load(url)) for url in endpoint_urls(real, "slow")]
+        eventually(lambda: all(len(load.answers) > 50 for load in loads), "requests are answered")
+        done = real.deploy("slow", f"--image={engine.image('slow:v2')}", "--no-wait")
+        assert done.returncode == 0, done.stdout + done.stderr
+        eventually(
+            lambda: json.loads(real.run("status", "slow", "-o", "json").stdout)["rolloutDone"],
+            "the rollout is complete",
+            within_s=180,
+        )
+        eventually(
+            lambda: all(load.last(20) == {"v2"} for load in loads), "only the new version answers"
+        )
+    for load in loads:
+        assert load.failures == []
+        assert set(load.answers) == {"v1", "v2"}
+    assert {i["name"] for i in real.ready("slow")} == before, "no surge instance is left"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from datum_compute.api import labels
 from datum_compute.api.compute.server import Server
-from datum_compute.api.conditions import TRUE, find_condition
+from datum_compute.api.conditions import TRUE, find_condition, is_true
 from datum_compute.api.errors import Invalid
 from datum_compute.api.kinds import EVENT, INSTANCE, INSTANCE_TYPE, SERVER, WORKLOAD
 from datum_compute.api.meta.objects import ObjectMeta, ref_of
@@ -251,6 +251,25 @@ def test_parallel_instances_start_together_and_roll_within_their_budget() -> Non
         return fewest
 
     assert on_platform(story) == 3
+
+
+def test_a_rollout_of_one_instance_never_leaves_the_city_without_service() -> None:
+    async def story(platform: Platform) -> list[int]:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        await platform.change_image("web:2")
+        serving, surge = [], []
+        for _ in range(600):
+            found = await platform.instances()
+            serving.append(sum(is_ready(i) and not i.is_terminating for i in found))
+            workload = await platform.workload()
+            surge.append(workload.status.surge_replicas)
+            assert is_true(workload.status.conditions, "Available")
+            await asyncio.sleep(0.02)
+        await platform.until_ready("web:2")
+        return [min(serving), max(surge)]
+
+    assert on_platform(story) == [1, 1]
 
 
 def test_a_status_describes_its_observed_generation() -> None:

@@ -9,7 +9,7 @@ import asyncio
 import pytest
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import find_condition
+from datum_compute.api.conditions import Condition, find_condition
 from datum_compute.api.core import Namespace
 from datum_compute.api.kinds import (
     BUCKET,
@@ -30,6 +30,7 @@ from datum_compute.app.platform import EVERYTHING
 from datum_compute.controllers.quota import decisions as quota
 from datum_compute.planning.quota.claims import is_granted
 from datum_compute.planning.rollout.slots import is_ready
+from datum_compute.planning.rollout.surge import SURGE_AVAILABLE
 from testkit.sim.checks.quota import quota_problem, quota_totals
 from tests.journeys.platform import CELL, PROJECT, WEB, Platform, on_platform
 
@@ -385,3 +386,46 @@ def test_the_service_declares_its_quota_metrics() -> None:
         assert {r.spec.resource_type for r in registrations} == declared
 
     on_platform(story)
+
+
+def test_the_claim_of_a_surge_instance_lives_as_long_as_the_instance() -> None:
+    async def story(platform: Platform) -> list[set[str]]:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        before = {claim.metadata.uid for claim in await claims(platform)}
+        await platform.change_image("web:2")
+
+        async def has_surge_claim() -> bool:
+            return len(await claims(platform)) == 2
+
+        await platform.until(has_surge_claim, "the surge instance has a claim")
+        await platform.until_ready("web:2")
+        await asyncio.sleep(5)
+        return [before, {claim.metadata.uid for claim in await claims(platform)}]
+
+    before, after = on_platform(story)
+    assert before == after
+
+
+def test_a_rollout_without_quota_for_surge_reports_it_and_continues() -> None:
+    async def story(platform: Platform) -> str:
+        await platform.wait_until_booted()
+        await limit_instances(platform, 1)
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        await platform.change_image("web:2")
+        found: list[Condition] = []
+
+        async def is_reported() -> bool:
+            conditions = (await platform.workload()).status.conditions
+            found[:] = [c for c in conditions if c.type == SURGE_AVAILABLE]
+            return bool(found)
+
+        await platform.until(is_reported, "the workload reports why it has no surge")
+        await platform.until_ready("web:2")
+        await asyncio.sleep(5)
+        conditions = (await platform.workload()).status.conditions
+        assert find_condition(conditions, SURGE_AVAILABLE) is None
+        return found[0].reason
+
+    assert on_platform(story) == "SurgeUnavailable"

@@ -111,6 +111,34 @@ def test_a_new_image_reports_that_instances_are_replaced(cli: CliRunner, world: 
 
 
 @pytest.mark.parametrize(
+    ("scale", "interrupted"),
+    [
+        ({"maxSurge": 0}, True),
+        ({}, False),
+        ({"minReplicas": 2, "maxUnavailable": "100%"}, True),
+        ({"minReplicas": 2}, False),
+        ({"minReplicas": 2, "maxSurge": "50%"}, False),
+    ],
+)
+def test_the_plan_states_the_time_without_service(
+    cli: CliRunner, world: World, scale: dict[str, Any], interrupted: bool
+) -> None:
+    replicas = scale.get("minReplicas", 1)
+    first = ("deploy", "web", "--image=web:1", "--city=DFW", f"--min={replicas}", "-y")
+    assert cli.run(*first) == 0
+
+    async def configure(client: Client) -> None:
+        placements = to_json((await client.get(WORKLOAD, WEB)).spec)["placements"]
+        placements[0]["scaleSettings"] |= scale
+        await client.patch(WORKLOAD, WEB, {"spec": {"placements": placements}})
+
+    world.do(configure)
+    assert cli.run("deploy", "web", "--image=web:2", "-y") == 0
+    count = "1 instance" if replicas == 1 else f"{replicas} instances"
+    assert (f"  DFW: {count}, about 30 s without service\n" in cli.err) == interrupted
+
+
+@pytest.mark.parametrize(
     ("limit", "pace"), [(1, "one at a time: web-"), ("100%", "up to 2 at a time: web-")]
 )
 def test_the_plan_shows_how_many_instances_are_replaced_together(

@@ -49,6 +49,20 @@ async def outdated_and_not_ready(client: Client) -> None:
         await create_with_server(client, instance)
 
 
+async def replaced_with_surge(client: Client) -> None:
+    """The replacement and the surge instance, both recorded as ready."""
+    deployment = await client.create(DEPLOYMENT, as_new(a_deployment()))
+    for number in (0, 1):
+        await create_with_server(client, an_instance(number, deployment=deployment))
+    current = an_instance(0).spec.controller.template_hash
+    surge = {"templateHash": current, "ordinals": "1", "created": "1"}
+    stored = await client.get(DEPLOYMENT, Ref("default", "web-dfw"))
+    version = stored.metadata.resource_version
+    await client.patch_status(
+        DEPLOYMENT, Ref("default", "web-dfw"), {"surge": surge}, version=version
+    )
+
+
 async def create_with_server(client: Client, instance: Instance) -> None:
     stored = await client.create(INSTANCE, as_new(instance))
     name, version = stored.metadata.name, stored.metadata.resource_version
@@ -100,6 +114,14 @@ def test_no_instance_is_removed_before_the_driver_has_confirmed_its_replacement(
 ) -> None:
     removed = removed_before_and_after(half_rolled_out, before, confirmed)
     assert removed == ([], ["web-dfw-0"])
+
+
+@pytest.mark.parametrize("before", [NOT_OBSERVED, None, CRASHED], ids=["unobserved", "gone", "no"])
+def test_no_surge_instance_is_removed_before_the_driver_has_confirmed_the_others(
+    before: Observation,
+) -> None:
+    removed = removed_before_and_after(replaced_with_surge, before, RUNNING)
+    assert removed == ([], ["web-dfw-1"])
 
 
 @pytest.mark.parametrize("confirmed", [None, CRASHED, NOT_READY], ids=["gone", "crashed", "no"])

@@ -41,6 +41,7 @@ from datum_compute.cli.workload.rollout import (
     place_document,
     place_of,
 )
+from datum_compute.planning.rollout.surge import SURGE_AVAILABLE
 from datum_compute.planning.rollout.suspension import HALT_REASONS
 
 _COLORS = {"Available": "green", "Unavailable": "red"}
@@ -164,6 +165,7 @@ def print_head(
         ("Health", f"{health.word}: {health_text}" if has_cause else health.word),
         ("Asleep", _asleep_text(report.instances)),
         ("Rollout", _rollout_text(session, report, texts)),
+        ("Surge", _surge_text(workload)),
         *(("URL", f"{url} ({city})") for city, url in report.urls),
         *further,
     ]
@@ -178,6 +180,12 @@ def _asleep_text(instances: Sequence[Instance]) -> str:
     if not sleeping:
         return ""
     return f"{sleeping} of {render_count(len(instances), 'instance')}; a connection wakes them"
+
+
+def _surge_text(workload: Workload) -> str:
+    """Return why the rollout continues without surge instances; empty unless it does."""
+    found = find_condition(workload.status.conditions, SURGE_AVAILABLE)
+    return one_line(found.message) if found is not None else ""
 
 
 def _rollout_text(session: Session, report: WorkloadReport, texts: CauseTexts) -> str:

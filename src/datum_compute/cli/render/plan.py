@@ -99,6 +99,9 @@ def render_preview(preview: Preview) -> list[str]:
     if changes.recreated:
         count = render_count(len(changes.recreated), "instance")
         lines.append(f"Recreates {count}, {_pace(changes)}: {_first_names(changes.recreated)}")
+    for found in changes.interruptions:
+        count = render_count(found.instances, "instance")
+        lines.append(f"{found.city}: {count}, about {found.seconds} s without service")
     if changes.removed:
         count = render_count(len(changes.removed), "instance")
         lines.append(f"Removes {count}: {_first_names(changes.removed)}")

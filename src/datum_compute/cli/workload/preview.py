@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.deployment import WorkloadDeployment, WorkloadDeploymentSpec
 from datum_compute.api.compute.instance import Instance
 from datum_compute.api.compute.referenced_data import references
 from datum_compute.api.compute.workload import Workload
@@ -55,9 +55,18 @@ from datum_compute.planning.quota.claims import (
     size_of,
 )
 from datum_compute.planning.rollout.slots import slots_of
-from datum_compute.planning.rollout.surge import unavailable_max
+from datum_compute.planning.rollout.surge import surge_max, unavailable_max
 from datum_compute.planning.workload.deployments import desired_deployments
 from datum_compute.planning.workload.templates import template_hash
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """A city without service while its instances are recreated: for about ``seconds`` each time."""
+
+    city: str
+    instances: int
+    seconds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +82,7 @@ class InstanceChanges:
     created: int = 0
     cities: int = 0
     at_once: int = 1
+    interruptions: tuple[Interruption, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,14 +230,22 @@ def plan_instance_changes(
     template, as after a rollout that was changed half-way."""
     recreated: list[str] = []
     created, kept, cities, at_once = 0, set(), set(), 1
+    interruptions: list[Interruption] = []
     deployments_before = {d.metadata.name: d for d in desired_deployments(before)} if before else {}
     for deployment in desired_deployments(after):
         name, minimum = deployment.metadata.name, deployment.spec.scale_settings.min_replicas
         own = [instance for instance in instances if _belongs_to(instance, name)]
         by_ordinal = slots_of(name, own).by_ordinal
-        kept |= {i.metadata.name for number, i in by_ordinal.items() if number < minimum}
+        earlier = deployments_before.get(name)
+        desired_before = earlier.spec.scale_settings.min_replicas if earlier else minimum
+        kept |= {
+            instance.metadata.name
+            for number, instance in by_ordinal.items()
+            # Others are surge instances, or are being removed already.
+            if number < minimum or number >= desired_before
+        }
         created += sum(number not in by_ordinal for number in range(minimum))
-        if not _changes_template(deployments_before.get(name), deployment):
+        if not _changes_template(earlier, deployment):
             continue
         new_hash = template_hash(deployment.spec.template)
         outdated = [
@@ -239,14 +257,33 @@ def plan_instance_changes(
         if outdated:
             recreated += outdated
             cities.add(deployment.spec.city_code)
-            at_once = max(at_once, unavailable_max(deployment.spec, minimum))
+            at_once = max(at_once, _replaced_at_once(deployment.spec))
+            interruptions += _find_interruptions(deployment.spec, len(outdated))
     removed = sorted(
         (place_of(i), i.metadata.name)
         for i in instances
         if not i.is_terminating and i.metadata.name not in kept
     )
     removed_names = tuple(name for _, name in removed)
-    return InstanceChanges(tuple(recreated), removed_names, created, len(cities), at_once)
+    return InstanceChanges(
+        tuple(recreated), removed_names, created, len(cities), at_once, tuple(interruptions)
+    )
+
+
+def _replaced_at_once(spec: WorkloadDeploymentSpec) -> int:
+    return unavailable_max(spec, spec.scale_settings.min_replicas) + surge_max(spec)
+
+
+def _find_interruptions(spec: WorkloadDeploymentSpec, outdated: int) -> list[Interruption]:
+    """Return the interruption of a city that recreates all its instances at once, without surge.
+
+    It lasts about as long as an instance may take to stop.
+    """
+    replicas = spec.scale_settings.min_replicas
+    if surge_max(spec) or unavailable_max(spec, replicas) < replicas:
+        return []
+    seconds = spec.template.spec.runtime.sandbox.termination_grace_period_seconds
+    return [Interruption(spec.city_code, outdated, seconds)]
 
 
 def _belongs_to(instance: Instance, deployment_name: str) -> bool:

@@ -35,6 +35,7 @@ from datum_compute.planning.explain.advice import Actor, advice_on
 from datum_compute.planning.plan import Create, Delete, Wait, is_deferred
 from datum_compute.planning.rollout.instances import plan_instances
 from datum_compute.planning.rollout.slots import WITHOUT_DELAY, MinReady, min_ready_seconds, ordinal
+from datum_compute.planning.rollout.surge import SURGE_AVAILABLE
 from datum_compute.planning.workload.templates import template_hash
 
 T = TypeVar("T", bound=ApiObject)
@@ -225,7 +226,9 @@ def _workload_condition(workload: Workload) -> Condition:
         return _deletion_condition(workload)
     if workload.status.observed_generation < workload.metadata.generation:
         return _unobserved_condition(workload)
-    return _first_problem(workload, workload.status.conditions, (AVAILABLE, PROGRESSING))
+    return _first_problem(
+        workload, workload.status.conditions, (AVAILABLE, SURGE_AVAILABLE, PROGRESSING)
+    )
 
 
 def _deployment_condition(deployment: WorkloadDeployment) -> Condition:
@@ -233,7 +236,8 @@ def _deployment_condition(deployment: WorkloadDeployment) -> Condition:
     available = find_condition(conditions, AVAILABLE)
     if deployment.is_terminating and not (available and available.reason == Reason.REMOVING):
         return _deletion_condition(deployment)
-    condition = _first_problem(deployment, conditions, (AVAILABLE, REPLICAS_READY, PROGRESSING))
+    types = (AVAILABLE, REPLICAS_READY, SURGE_AVAILABLE, PROGRESSING)
+    condition = _first_problem(deployment, conditions, types)
     is_outdated = deployment.status.observed_generation < deployment.metadata.generation
     if is_outdated and condition.reason in _CAUSED_BY_TEMPLATE:
         return _unobserved_condition(deployment)

@@ -298,6 +298,8 @@ def _refusal(instance: Instance, now: str) -> str:
 
 
 def _patience_left_s(instance: Instance, now: str) -> float:
+    if now == EPOCH:  # the time is unknown
+        return PATIENCE_S
     return remaining_s(instance.metadata.creation_timestamp or EPOCH, PATIENCE_S, now)
 
 
