@@ -109,9 +109,9 @@ async def _serve_traced(serve: Serve, stop: asyncio.Event, tracer: Tracer | None
 # of young objects are frequent and short (under 1 ms), so that they do not delay requests. Those of
 # the middle generation traverse what survived 20 of them. All objects are traversed rarely.
 
-YOUNG_OBJECTS_MAX = 5_000
+YOUNG_OBJECTS_MAX = 2_000
 _MIDDLE_COLLECTION_EVERY = 20  # collections of young objects
-_FULL_COLLECTION_EVERY = 500  # collections of the middle generation
+_FULL_COLLECTION_EVERY = 1_250  # collections of the middle generation
 
 
 @contextmanager
