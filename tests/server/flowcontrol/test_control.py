@@ -120,6 +120,19 @@ async def test_each_of_many_requests_of_a_quiet_project_overtakes_the_flood() ->
     await outcomes(flood)
 
 
+async def test_an_earlier_request_of_a_quiet_user_does_not_delay_the_next_one() -> None:
+    """Most of the work of the flood is not charged, because nothing waits while it runs."""
+    loop = Loop()
+    for _ in range(10):
+        flood = [loop.start(ANN, "project/a", TURN_S * share) for share in (0.95, 0.05)]
+        quiet = loop.start(BOB, "project/b", TURN_S * 0.1)
+        await asyncio.sleep(0)
+        assert quiet.done()
+        await outcomes(flood)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+
 async def test_the_controllers_come_before_a_crowd_of_users() -> None:
     loop = Loop()
     crowd = [loop.start(User(f"user-{n}"), f"project/{n}") for n in range(500)]

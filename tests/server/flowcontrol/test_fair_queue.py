@@ -131,6 +131,32 @@ def test_a_flow_that_used_less_than_its_share_has_no_debt() -> None:
     assert not queue.is_over_share(quiet)
 
 
+def test_a_busy_period_does_not_count_what_was_used_before_it() -> None:
+    queue = Queue()
+    before, quiet = flow(queue, "a"), flow(queue, "b")
+    queue.charge(before, 5.0)
+    queue.charge(quiet, 1.0)
+    assert queue.is_over_share(before)
+    queue.start_busy_period()
+    assert not queue.is_over_share(before)
+    queue.charge(quiet, 1.0)
+    assert queue.is_over_share(quiet)
+    fill(queue, quiet, 1)
+    fill(queue, before, 1)
+    assert serve(queue, 2) == ["a", "b"]
+
+
+def test_a_busy_period_does_not_count_what_a_user_of_a_plane_used_before_it() -> None:
+    queue = Queue()
+    ann, bob = flow(queue, "a", "ann"), flow(queue, "a", "bob")
+    queue.charge(ann, 5.0)
+    queue.start_busy_period()
+    queue.charge(bob, 1.0)
+    queue.push(bob, "bob")
+    queue.push(ann, "ann")
+    assert serve(queue, 2) == ["ann", "bob"]
+
+
 def test_the_rest_of_begun_work_comes_before_new_work_of_its_flow() -> None:
     queue = Queue()
     own = flow(queue, "p")

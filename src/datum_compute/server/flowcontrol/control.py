@@ -303,6 +303,7 @@ class FlowControl:
         self._used_s = 0.0
         self._is_turn_scheduled = False
         if not self._root.waiting:
+            self._queue.start_busy_period()
             return
         now_s = asyncio.get_running_loop().time()
         admitted_s = 0.0

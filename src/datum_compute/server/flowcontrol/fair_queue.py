@@ -6,6 +6,9 @@ work of the node, divided by its weight. Its start time is the later of its fini
 virtual time of its parent. The queue serves the node with the earliest start time next. So a node
 that was idle is served before nodes that have used more, but gets no credit for its idle time.
 
+When no work waits, a busy period ends. In the next one all nodes start equal: what they used before
+delayed no other node. The virtual times then continue from the latest finish time.
+
 The cost of work is measured only when it ends. ``pop`` charges an estimate, the highest recent
 cost of the flow, and ``settle`` replaces the estimate with the measured cost.
 
@@ -94,7 +97,9 @@ class _Share:
         "entry",
         "finish_s",
         "inverse_weight",
+        "latest_s",
         "parent",
+        "period",
         "virtual_s",
         "waiting",
     )
@@ -104,6 +109,8 @@ class _Share:
         self.inverse_weight = 1.0 / weight
         self.finish_s = 0.0  # in the virtual time of the parent
         self.virtual_s = 0.0  # current virtual time, in which its children are ordered
+        self.latest_s = 0.0  # latest finish time of its children
+        self.period = 0  # busy period to which ``virtual_s`` belongs
         self.waiting = 0  # number of waiting items in this subtree
         self.entry = _NOT_IN_HEAP  # number of its entry in ``children`` of the parent
         self.children: list[tuple[float, int, _Share]] = []  # heap by start time
@@ -140,6 +147,7 @@ class FairQueue(Generic[T]):
         self._flows: dict[tuple[PriorityLevel, str, str], Flow[T]] = {}
         self._flows_max = FLOWS_MAX
         self._numbers = count()
+        self._period = 0  # number of the current busy period
 
     def __len__(self) -> int:
         """Return the number of waiting items."""
@@ -165,9 +173,21 @@ class FairQueue(Generic[T]):
         assert plane is not None
         level = plane.parent
         assert level is not None
+        self._join_period(level)
+        self._join_period(plane)
         if plane.finish_s > level.virtual_s:
             return True
         return plane.waiting > 0 and flow.finish_s > plane.virtual_s
+
+    def start_busy_period(self) -> None:
+        """Treat all flows as equal from now on. Call this while no work waits."""
+        self._period += 1
+
+    def _join_period(self, parent: _Share) -> None:
+        """Move the virtual time of a node to the start of the current busy period."""
+        if parent.period != self._period:
+            parent.period = self._period
+            parent.virtual_s = max(parent.virtual_s, parent.latest_s)
 
     def push(self, flow: Flow[T], item: T, *, first: bool = False) -> None:
         """Add waiting work. ``first`` puts it before other work of the flow."""
@@ -207,12 +227,15 @@ class FairQueue(Generic[T]):
     def charge(self, flow: Flow[T], cost_s: float) -> None:
         """Charge time to the flow. A negative cost corrects an earlier charge."""
         for node, parent in flow.path:
+            self._join_period(parent)
             start_s, virtual_s = node.finish_s, parent.virtual_s
             if start_s < virtual_s:
                 start_s = virtual_s
             elif start_s > virtual_s and not parent.waiting:
                 parent.virtual_s = start_s  # nothing waits: this is the work in service
-            node.finish_s = start_s + cost_s * node.inverse_weight
+            node.finish_s = finish_s = start_s + cost_s * node.inverse_weight
+            if finish_s > parent.latest_s:
+                parent.latest_s = finish_s
             if cost_s < 0.0 and node.entry != _NOT_IN_HEAP:
                 self._enter(node, parent)  # earlier than its present entry
 
@@ -256,6 +279,7 @@ class FairQueue(Generic[T]):
 
     def _enter(self, node: _Share, parent: _Share) -> None:
         """Put the node into the heap of its parent, at its present start time."""
+        self._join_period(parent)
         node.entry = next(self._numbers)
         start_s = max(node.finish_s, parent.virtual_s)
         heappush(parent.children, (start_s, node.entry, node))
