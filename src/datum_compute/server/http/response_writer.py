@@ -83,9 +83,9 @@ _log = logging.getLogger(__name__)
 # Large responses are sent in pieces. All connections together send this many pieces in one pass of
 # the loop: encrypting one takes 0.1 to 0.2 ms.
 PIECES_PER_PASS = 2
-# Steps in one batch: 0.2 to 0.6 ms of requests and responses. The other steps run in the next passes
-# of the loop, so that a flood of many connections does not make one pass long.
-STEPS_PER_PASS = 8
+# Steps in one batch: 0.1 to 0.5 ms of requests and responses. The other steps run in the next
+# passes of the loop, so that a flood of many connections does not make one pass long.
+STEPS_PER_PASS = 6
 # So many requests of users without unfinished requests are served before each batch. More of them
 # are a crowd, which a batch serves with less CPU time.
 AHEAD_PER_BATCH = 4
