@@ -177,7 +177,4 @@ class ApiRequest(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> ObjectKey:
-        return self.key_of(self.route.name)
-
-    def key_of(self, name: str) -> ObjectKey:
-        return ObjectKey(self.kind.storage, self.route.namespace, name)
+        return ObjectKey(self.kind.storage, self.route.namespace, self.route.name)
