@@ -112,7 +112,7 @@ async def open_gateway(settings: ManagerSettings, dependencies: GatewayDependenc
         _namespace_name if is_single_cluster else federation_namespace_of,
     )
     if settings.controllers.management and not is_single_cluster:
-        _connect_cells(dependencies, clients(HUB), endpoints)
+        connect_cells(dependencies, clients(HUB), endpoints)
     dispatch = _limit_planes(_served_planes(settings, dependencies), gateway.dispatch)
     handler = PortHandler("gateway", dispatch, environment.unix_s)
     opened = open_tls_port(settings.ports.gateway, handler, settings.state_dir)
@@ -134,9 +134,7 @@ def _cell_endpoints(
     return CellEndpoints(endpoints)
 
 
-def _connect_cells(
-    dependencies: GatewayDependencies, hub: Client, endpoints: CellEndpoints
-) -> None:
+def connect_cells(dependencies: GatewayDependencies, hub: Client, endpoints: CellEndpoints) -> None:
     """Connect to the cells of the hub until the stack is closed.
 
     Only the gateway uses these connections, and every replica has them, so they have a manager of
