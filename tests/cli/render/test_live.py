@@ -20,8 +20,20 @@ import pytest
 from datum_compute.api.errors import Unreachable
 from datum_compute.api.http import Request
 from datum_compute.cli.environment import CliEnvironment, CliTimeouts
-from datum_compute.cli.render.live import LiveDisplay, build_live_display, render_bar
+from datum_compute.cli.render.live import (
+    LiveDisplay,
+    RolloutView,
+    build_live_display,
+    render_bar,
+)
 from datum_compute.cli.render.output import build_output, replace_unencodable
+from datum_compute.cli.workload.rollout import (
+    Phase,
+    Place,
+    PlaceProgress,
+    Progress,
+    RolloutCause,
+)
 from datum_compute.client.client import Client
 from tests.cli.runner import CliRunner, quiet_environment
 from tests.cli.world import World, no_controllers, write_kubeconfig
@@ -192,6 +204,20 @@ def test_a_narrow_window_shows_all_columns_but_the_bars(cli: CliRunner) -> None:
     assert cli.run(*DEPLOY) == 0
     headings = next(line for line in shown(cli).lines if line.startswith("CITY"))
     assert headings.split() == ["CITY", "PLACEMENT", "ROLLOUT", "READY", "UP-TO-DATE", "REASON"]
+
+
+def test_a_ready_instance_with_the_old_template_is_not_progress(
+    window: Window, display: LiveDisplay
+) -> None:
+    place = PlaceProgress(
+        Place("default", "DFW"), Phase.UPDATING, ready=2, updated=1, replicas=2, desired=2
+    )
+    progress = Progress(True, (place,), (), RolloutCause())
+    view = RolloutView(session=None, name="web", live=display)  # type: ignore[arg-type]
+    view.show(progress, generation=2, elapsed_s=1.0)
+    view.close()
+    *_, row = window.show().lines
+    assert row.split()[3:6] == ["2/2", "1/2", render_bar(1, 2)]
 
 
 def test_wide_characters_keep_the_columns_aligned(window: Window, display: LiveDisplay) -> None:

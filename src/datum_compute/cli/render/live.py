@@ -192,9 +192,10 @@ def _table_of(
     headings = ("CITY", "PLACEMENT", "ROLLOUT", "READY", "UP-TO-DATE", *bar_heading, "REASON")
     rows = []
     for place_progress in (*progress.places, *progress.removing):
+        # An instance with the old template is ready, but not yet progress.
+        finished = min(place_progress.ready, place_progress.updated)
         bar = render_bar(
-            0 if place_progress.phase is Phase.REMOVING else place_progress.ready,
-            place_progress.desired,
+            0 if place_progress.phase is Phase.REMOVING else finished, place_progress.desired
         )
         rows.append(
             (
