@@ -22,8 +22,8 @@ from datum_compute.runtime.controller import Key
 class CellProbing:
     """How often the hub probes a cell, and when it reports the cell as unreachable.
 
-    Every cell is probed every ``probe_s``. A cell that was Ready becomes not Ready when probes have
-    failed for ``grace_s``. The reported time is that of the first failed probe.
+    Every cell is probed every ``probe_s``. A cell that was Ready becomes not Ready when it has not
+    responded for ``grace_s``. The reported time is that of its last response.
     """
 
     probe_s: float = 10.0
@@ -61,9 +61,10 @@ class ProcessState:
     # ago.
     claims_being_released: dict[Key, str] = field(default_factory=dict)
 
-    # By cell, the time (``elapsed_s``) since which probes have failed. Only the cluster controller
-    # writes and reads it. In a new leader the grace period starts again, so a Ready cell that does
-    # not respond is reported later, never earlier.
+    # By cell, the times (``elapsed_s``) of its last response and since which it has not responded.
+    # Only the cluster controller writes and reads them. In a new leader the grace period starts
+    # again, so a Ready cell that does not respond is reported later, never earlier.
+    last_response_s: dict[str, float] = field(default_factory=dict)
     unreachable_since_s: dict[str, float] = field(default_factory=dict)
 
     # By deployment, uids of instances whose recorded readiness the driver has confirmed. Only the

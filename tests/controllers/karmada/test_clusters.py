@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
+import pytest
+
 from datum_compute.api import labels
 from datum_compute.api.conditions import find_condition, is_true
 from datum_compute.api.errors import Unreachable
@@ -15,7 +17,13 @@ from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.api.planes import HUB, cell_plane, path_prefix
 from datum_compute.client.client import Client
 from datum_compute.client.transport.in_process import InProcessTransport
-from datum_compute.controllers.karmada.clusters import CLUSTER_CONTROLLER, probe_cell
+from datum_compute.controllers.context import CellProbing
+from datum_compute.controllers.karmada.clusters import (
+    CLUSTER_CONTROLLER,
+    PROBE_TIMEOUT_S,
+    probe_cell,
+)
+from datum_compute.planning.federation.unreachable import find_unreachable
 from datum_compute.runtime.cached_client import CachedClient
 from testkit.sim.loop import VirtualLoop, run_virtual
 from tests.controllers.running_controllers import running
@@ -109,6 +117,44 @@ def test_an_unreachable_cell_serves_its_city_after_the_other_cell_was_removed() 
         return reasons
 
     assert with_planes(test) == ["AmbiguousServingLocation", "ServesCity"]
+
+
+@pytest.mark.parametrize("probe_takes_s", [0.0, PROBE_TIMEOUT_S])
+@pytest.mark.parametrize("after_response_s", [0.5, 9.5])
+def test_a_cell_is_reported_when_it_has_not_responded_for_the_grace_period(
+    probe_takes_s: float, after_response_s: float
+) -> None:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> float:
+        hub, cell = await planes.create(HUB), await planes.create(CELL)
+        await cell.create(NAMESPACE, a_namespace("default"))
+        await hub.create(CLUSTER, Cluster(metadata=ObjectMeta(name="dfw")))
+        last_response_s, is_cut, responded = 0.0, False, asyncio.Event()
+
+        async def answer(request: Request) -> Response | None:
+            nonlocal last_response_s
+            if request.path.startswith(path_prefix(CELL)) and not request.query.get("watch"):
+                if is_cut:
+                    await asyncio.sleep(probe_takes_s)
+                    raise Unreachable("the cell is away")
+                last_response_s = loop.time()
+                responded.set()
+            return None
+
+        planes.intercept = answer
+        async with running(CLUSTER_CONTROLLER, loop, planes, HUB, CELL):
+            await asyncio.sleep(25)
+            responded.clear()
+            await responded.wait()
+            await asyncio.sleep(after_response_s)
+            is_cut = True
+            for _ in range(600):
+                await asyncio.sleep(0.1)
+                if find_unreachable(await hub.get(CLUSTER, Ref("", "dfw"))) is not None:
+                    break
+            return loop.time() - last_response_s
+
+    requeue_jitter_s = 2.0
+    assert with_planes(test) == pytest.approx(CellProbing().grace_s, abs=requeue_jitter_s)
 
 
 def test_an_unreachable_cell_is_reported_after_the_clock_is_set_back() -> None:

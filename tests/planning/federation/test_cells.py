@@ -239,7 +239,7 @@ def a_cluster_cell_health(name: str = "dfw", ready: ConditionValue | None = None
 def plan_of(
     cluster: Cluster, result: ConditionValue, unreachable_s: float, *others: Cluster
 ) -> Plan:
-    probe = CellProbe(result, unreachable_s, interval_s=10.0, grace_s=30.0)
+    probe = CellProbe(result, unreachable_s, interval_s=10.0, timeout_s=5.0, grace_s=30.0)
     return plan_cell_health(cluster, others, probe, NOW_S)
 
 
@@ -275,7 +275,9 @@ def test_ready_follows_the_probes(
     assert plan.requeue_after_s == 10.0
 
 
-@pytest.mark.parametrize(("unreachable_s", "requeue_after_s"), [(5.0, 10.0), (25.0, 5.0)])
+@pytest.mark.parametrize(
+    ("unreachable_s", "requeue_after_s"), [(5.0, 10.0), (15.0, 10.0), (20.0, 5.0), (25.0, 5.0)]
+)
 def test_a_ready_cell_stays_ready_during_the_grace_period(
     unreachable_s: float, requeue_after_s: float
 ) -> None:

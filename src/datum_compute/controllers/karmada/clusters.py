@@ -54,12 +54,16 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     cluster = hub.read(CLUSTER).get(key.ref)
     if cluster is None:
         context.state.unreachable_since_s.pop(key.ref.name, None)
+        context.state.last_response_s.pop(key.ref.name, None)
         return Done()
     probe_s, grace_s = context.cell_probing.probe_s, context.cell_probing.grace_s
+    timeout_s = min(PROBE_TIMEOUT_S, probe_s)
     probe_started_s = context.elapsed_s()
-    result = await probe_cell(context.planes.cell(key.ref.name), min(PROBE_TIMEOUT_S, probe_s))
+    result = await probe_cell(context.planes.cell(key.ref.name), timeout_s)
     unreachable_s = _unreachable_s(context, key.ref.name, result, probe_started_s)
-    probe = CellProbe(result, unreachable_s, interval_s=probe_s, grace_s=grace_s)
+    probe = CellProbe(
+        result, unreachable_s, interval_s=probe_s, timeout_s=timeout_s, grace_s=grace_s
+    )
     others = _other_clusters_of_city(hub, cluster)
     plan = plan_cell_health(cluster, others, probe, context.unix_s())
     return await apply_plan(context.planes, plan)
@@ -85,13 +89,20 @@ def map_same_city_clusters(client: CachedClient, change: ObjectChange[Any]) -> I
 def _unreachable_s(
     context: Context, cell: str, verdict: ConditionValue, probe_started_s: float
 ) -> float:
-    """Return how long probes have failed; 0 if the last one succeeded."""
+    """Return how long the cell has not responded; 0 if the probe succeeded.
+
+    The time before the first failed probe counts for one interval only: if this process was
+    suspended for longer, the cell may have responded meanwhile.
+    """
+    state, now_s = context.state, context.elapsed_s()
     if verdict.status == TRUE:
-        context.state.unreachable_since_s.pop(cell, None)
+        state.unreachable_since_s.pop(cell, None)
+        state.last_response_s[cell] = now_s
         return 0.0
-    now_s = context.elapsed_s()
-    # Greater than 0, because 0 means reachable.
-    return max(0.001, now_s - context.state.unreachable_since_s.setdefault(cell, probe_started_s))
+    last_response_s = state.last_response_s.get(cell, probe_started_s)
+    earliest_s = probe_started_s - context.cell_probing.probe_s
+    since_s = state.unreachable_since_s.setdefault(cell, max(last_response_s, earliest_s))
+    return max(0.001, now_s - since_s)  # greater than 0, because 0 means reachable
 
 
 async def probe_cell(cell: CachedClient | None, timeout_s: float) -> ConditionValue:

@@ -11,9 +11,9 @@ Scheduling:
 
 Conditions of a Cluster (Ready results from probes of its cell, Serving from its city and taints):
 
-- A cell that answers is Ready. A cell that was Ready becomes not ready only after it has been
-  unreachable for `grace_s`. The transition time is then the start of the first failed probe.
-- A cell that never answered is not ready from its first failed probe.
+- A cell that responds is Ready. A cell that was Ready becomes not ready only after it has not
+  responded for `grace_s`. The transition time is then that of its last response.
+- A cell that never responded is not ready from its first failed probe.
 - Serving is omitted while it is true and was never set, so that most Clusters do not have it.
 
 Removal of a cell:
@@ -165,14 +165,23 @@ def not_reachable_result(message: str) -> ConditionValue:
 class CellProbe:
     """The last probe of a cell.
 
-    ``unreachable_s`` is how long probes have failed; 0 if this one succeeded. Probes are repeated
-    after ``interval_s``.
+    ``unreachable_s`` is how long the cell has not responded; 0 if this probe succeeded. Probes are
+    repeated after ``interval_s`` and take at most ``timeout_s``.
     """
 
     result: ConditionValue
     unreachable_s: float
     interval_s: float
+    timeout_s: float
     grace_s: float
+
+    @property
+    def next_in_grace_s(self) -> float:
+        """When to probe next, so that the last probe of the grace period ends with it."""
+        remaining_s = self.grace_s - self.unreachable_s
+        if remaining_s <= self.timeout_s:
+            return min(self.interval_s, remaining_s)
+        return min(self.interval_s, remaining_s - self.timeout_s)
 
 
 def plan_cell_health(
@@ -185,7 +194,7 @@ def plan_cell_health(
     conditions: Sequence[Condition] = cluster.status.conditions
     requeue_after_s = probe.interval_s
     if 0 < probe.unreachable_s < probe.grace_s and is_true(conditions, READY):
-        requeue_after_s = min(probe.interval_s, probe.grace_s - probe.unreachable_s)
+        requeue_after_s = probe.next_in_grace_s
     else:
         changed_at = timestamp(unix_s - probe.unreachable_s)
         generation = cluster.metadata.generation
