@@ -13,6 +13,7 @@ import pytest
 from datum_compute.api import labels
 from datum_compute.api.kinds import (
     CLUSTER,
+    CONSUMER,
     DEPLOYMENT,
     INSTANCE,
     LEASE,
@@ -323,6 +324,8 @@ def settled(scene: Scene) -> Scene:
         )
     scene.put(HUB, CLUSTER, "dfw", namespace="", status=with_condition("Ready"))
     scene.put(PLATFORM, PROJECT, "alpha", namespace="")
+    access = {"serviceRef": {"name": "compute"}, "consumerProjectRef": {"name": "alpha"}}
+    scene.put(PLATFORM, CONSUMER, "sc-1", namespace="", spec=access, status={"phase": "Active"})
     assert find_missing(scene.state, expected()) == ""
     return scene
 

@@ -34,6 +34,7 @@ from datum_compute.api.services import ACTIVE, consumer_name
 from datum_compute.client.client import Client
 from testkit.sim.actors.retry import RETRY_S, until, wait_until_deleted
 from testkit.sim.processes import join_spec
+from testkit.sim.scenario.faults import FOR_EVER
 from testkit.sim.scenario.operations import (
     CreateProject,
     Decide,
@@ -47,6 +48,7 @@ from testkit.sim.scenario.operations import (
     RenewAccess,
     RequestAccess,
     SecondCell,
+    SuspendProject,
 )
 from testkit.sim.scenario.scenario import city_of
 
@@ -182,6 +184,9 @@ async def perform_on_projects(users: Users, operation: OnProjects) -> None:
     if isinstance(operation, CreateProject):
         await _create(users, project)
         return
+    if isinstance(operation, SuspendProject):
+        await _suspend_for(users, operation)
+        return
     if project not in users.new_projects:
         return  # it was never created, or was deleted
     users.log(f"{operation}")
@@ -250,23 +255,34 @@ async def _decide(users: Users, project: str, decision: str) -> None:
 
 
 async def _is_access_removed(users: Users, project: str) -> bool:
-    """Return True if access has ended and the workloads are gone."""
-    user = users.client(project_plane(project))
+    """Return True if access has ended. The workloads stay."""
     try:
-        phase = (await user.get(ENTITLEMENT, _REF)).status.phase
+        entitlement = await users.client(project_plane(project)).get(ENTITLEMENT, _REF)
     except NotFound:
-        phase = None
-    gone = phase != ACTIVE and not (await user.list(WORKLOAD)).items
-    if gone:
-        _delete_project(users, project)
-    return gone
+        return True
+    return entitlement.status.phase != ACTIVE
+
+
+async def _suspend_for(users: Users, operation: SuspendProject) -> None:
+    project = operation.project
+    if project in users.revoked:
+        return
+    users.log(f"{operation}")
+    platform, ref = users.client(PLATFORM), Ref("", consumer_name(SERVICE_NAME, project))
+    patch = {"spec": {"suspended": True}}
+    await users.retry_until_done(lambda: platform.patch(CONSUMER, ref, patch))
+    if operation.for_s == FOR_EVER:
+        return
+    await asyncio.sleep(operation.for_s)
+    users.log(f"{project} is resumed")
+    patch = {"spec": {"suspended": False}}
+    await users.retry_until_done(lambda: platform.patch(CONSUMER, ref, patch))
 
 
 async def _renew(users: Users, project: str) -> None:
     user = users.client(project_plane(project))
     await users.retry_until_done(lambda: user.delete(ENTITLEMENT, _REF))
     await wait_until_deleted(user, ENTITLEMENT, _REF)
-    _delete_project(users, project)
     await _request(users, project)
 
 

@@ -75,6 +75,8 @@ from testkit.sim.scenario.operations import (
     RevokeProject,
     RollCarefully,
     ScaleWorkload,
+    StartWorkload,
+    StopWorkload,
     Visit,
 )
 from testkit.sim.scenario.scenario import city_of
@@ -97,6 +99,7 @@ class DesiredWorkload:
     sleep: LetSleep | None = None
     rolled: RollCarefully | None = None
     ordered: OrderCities | None = None
+    stopped: bool | None = None  # None if it was never stopped
 
 
 class Users:
@@ -417,6 +420,7 @@ def manifest(key: tuple[str, str], desired: DesiredWorkload) -> JsonObject:
             },
             "placements": [placement],
             **rollout,
+            **({} if desired.stopped is None else {"stopped": desired.stopped}),
         },
     }
 
@@ -438,9 +442,15 @@ def _with_change(
     | ReferToData
     | LetSleep
     | RollCarefully
-    | OrderCities,
+    | OrderCities
+    | StopWorkload
+    | StartWorkload,
 ) -> DesiredWorkload:
     match operation:
+        case StopWorkload():
+            return replace(desired, stopped=True)
+        case StartWorkload():
+            return replace(desired, stopped=False)
         case RollCarefully():
             return replace(desired, rolled=operation)
         case OrderCities():

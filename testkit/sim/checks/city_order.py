@@ -65,11 +65,11 @@ class CityOrderWatch:
 
     def _record_former_spec(self, change: RowChange) -> None:
         before, after = change.before, change.after
-        if before is None or after is None or before["spec"] == after["spec"]:
+        if before is None or after is None or before.get("spec") == after.get("spec"):
             return
         known = self._former.setdefault((change.plane, change.key), [])
         known[:] = [entry for entry in known if entry[0] > change.at_s - STATE_KNOWN_S]
-        known.append((change.at_s, before["spec"]))
+        known.append((change.at_s, before.get("spec", {})))
 
     def _record_completed(self, row: JsonObject) -> None:
         progressing = condition(row, "Progressing")

@@ -52,6 +52,12 @@ from testkit.sim.checks.quota import (
     is_quota_scarce,
 )
 from testkit.sim.checks.state import ClusterState, condition, is_terminating, is_true
+from testkit.sim.checks.suspension import (
+    find_halt_problem,
+    halted_workloads,
+    i6_instances_carry_the_halt,
+    i34_machines_have_distinct_addresses,
+)
 from testkit.sim.scenario.draw import NAMES
 
 _POSITIVE_CONDITIONS = ("Available", "Ready", "ReplicasReady")
@@ -158,13 +164,15 @@ def find_missing(state: ClusterState, expected: ExpectedState) -> str:
 
 
 def i6_machines_are_as_desired(state: ClusterState, expected: ExpectedState) -> str:
-    """I6, I16: each cell runs exactly the desired machines."""
-    placed = {key: cities_in_use(state, expected, *key) for key in expected.desired}
+    """I6, I16: each cell runs exactly the desired machines. A stopped machine does not run."""
+    halted = halted_workloads(state, expected)
+    running = {key: workload for key, workload in expected.desired.items() if key not in halted}
+    placed = {key: cities_in_use(state, expected, *key) for key in running}
     if moving := next((cities for cities in placed.values() if isinstance(cities, str)), None):
         return moving
     desired = sorted(
         (expected.cell_of(city), workload.image)
-        for key, workload in expected.desired.items()
+        for key, workload in running.items()
         for city in placed[key]
         if city.lower() not in expected.lost
         for _ in range(workload.replicas)
@@ -177,7 +185,8 @@ def _machines(state: ClusterState, expected: ExpectedState) -> Iterator[tuple[st
     for cell, provider in state.providers.items():
         name = cell.partition("/")[2]
         for machine_id, machine in provider.alive().items():
-            if name not in expected.lost and f"/{_POISON}" not in machine_id:
+            is_stopped = machine.suspended_from_s is not None
+            if name not in expected.lost and f"/{_POISON}" not in machine_id and not is_stopped:
                 yield name, machine.image
 
 
@@ -195,6 +204,7 @@ def i3_every_machine_has_an_owner(state: ClusterState, expected: ExpectedState) 
 
 def i6_workload_counts_are_current(state: ClusterState, expected: ExpectedState) -> str:
     """I6, I7: the status of every workload is correct and of its newest generation."""
+    halted = halted_workloads(state, expected)
     for project in expected.projects:
         plane = project_plane(project)
         rows = {key.name: row for key, row in state.rows_of(plane, WORKLOAD.resource)}
@@ -202,7 +212,11 @@ def i6_workload_counts_are_current(state: ClusterState, expected: ExpectedState)
         if sorted(rows) != names:
             return f"{plane} has the workloads {sorted(rows)}, desired are {names}"
         for name in names:
-            missing = _find_status_problem(rows[name], expected, expected.desired[(project, name)])
+            desired = expected.desired[(project, name)]
+            if (project, name) in halted:
+                missing = find_halt_problem(rows[name], desired)
+            else:
+                missing = _find_status_problem(rows[name], expected, desired)
             if missing:
                 return f"{plane} {name}: {missing}"
     return ""
@@ -381,6 +395,8 @@ _CHECKS: tuple[SettledCheck, ...] = (
     i5_no_prefix_outlives_its_network,
     i5_deleted_projects_leave_nothing,
     i16_nothing_runs_without_access,
+    i6_instances_carry_the_halt,
+    i34_machines_have_distinct_addresses,
     i16_shares_of_lost_cities_have_moved,
     i6_orphan_copies_are_quarantined,
     i6_hub_namespaces_name_their_project,

@@ -65,6 +65,7 @@ from testkit.sim.checks.quota import (
 )
 from testkit.sim.checks.serving import ServingWatch
 from testkit.sim.checks.state import ClusterState, RowChange, Trace, is_terminating, is_true
+from testkit.sim.checks.suspension import i32_suspension_changes_no_identity
 from testkit.sim.host import MANAGER_TOKEN
 from testkit.sim.loop import HOST
 from testkit.sim.processes import LEADER_LEASES, LEASE_NAMESPACE
@@ -474,9 +475,14 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         i15_instance_leaves_after_its_machine,
         i15_copy_stays_with_its_instance,
         i4_gate_goes_with_its_grant,
+        i32_suspension_changes_no_identity,
     ),
     CLAIM.resource: (i2_within_the_limit, i2_claim_outlives_its_machine),
-    SERVER.resource: (i15_server_leaves_after_its_machine, i26_runs_with_the_data_on_record),
+    SERVER.resource: (
+        i15_server_leaves_after_its_machine,
+        i26_runs_with_the_data_on_record,
+        i32_suspension_changes_no_identity,
+    ),
     WORK.resource: (i15_work_leaves_after_its_copy,),
     DEPLOYMENT.resource: (
         i15_project_deployment_goes_last,

@@ -113,5 +113,8 @@ def _instances(state: ClusterState) -> Iterator[tuple[PlaneName, ObjectKey, Json
     """Yield instances that should run and that no operator changed."""
     for cell in state.providers:
         for key, row in state.rows_of(cell, INSTANCE.resource):
-            if not is_terminating(row) and (cell, key.name) not in state.tampered:
+            control = row.get("spec", {}).get("controller", {})
+            is_halted = control.get("suspended") or control.get("stopped")
+            is_wanted = not is_terminating(row) and not is_halted
+            if is_wanted and (cell, key.name) not in state.tampered:
                 yield cell, key, row

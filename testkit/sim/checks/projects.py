@@ -14,7 +14,6 @@ from datum_compute.api.kinds import (
     INSTANCE,
     IP_ALLOCATION,
     NAMESPACE,
-    PROJECT,
 )
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.planes import (
@@ -25,27 +24,10 @@ from datum_compute.api.planes import (
     federation_namespace,
     project_plane,
 )
-from datum_compute.api.quota import SERVICE as COMPUTE
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.checks.expected_state import ExpectedState
 from testkit.sim.checks.state import ClusterState, RowChange, is_terminating
-
-
-def existing_projects(state: ClusterState) -> set[str]:
-    return {key.name for key, _ in state.rows_of(PLATFORM, PROJECT.resource)}
-
-
-def entitled_projects(state: ClusterState) -> set[str]:
-    """Return the projects whose consumer of compute is Active, not suspended and not
-    terminating."""
-    return {
-        row["spec"]["consumerProjectRef"]["name"]
-        for _, row in state.rows_of(PLATFORM, CONSUMER.resource)
-        if row["spec"]["serviceRef"]["name"] == COMPUTE
-        and row.get("status", {}).get("phase") == "Active"
-        and not row["spec"].get("suspended")
-        and not is_terminating(row)
-    }
+from testkit.sim.checks.suspension import entitled_projects, existing_projects
 
 
 def i5_deleted_projects_leave_nothing(state: ClusterState, expected: ExpectedState) -> str:
@@ -73,10 +55,11 @@ def i5_deleted_projects_leave_nothing(state: ClusterState, expected: ExpectedSta
 
 
 def i16_nothing_runs_without_access(state: ClusterState, expected: ExpectedState) -> str:
-    """I16: every machine belongs to a project that may use compute."""
+    """I16: every machine that is not stopped belongs to a project that may use compute."""
     entitled = entitled_projects(state)
     for cell, machine_id in state.machines():
-        if cell.partition("/")[2] in expected.lost:
+        machine = state.providers[cell].machines[machine_id]
+        if cell.partition("/")[2] in expected.lost or machine.suspended_from_s is not None:
             continue
         hub_namespace = ObjectKey(NAMESPACE.resource, "", machine_id.partition("/")[0])
         row = state.rows.get(cell, {}).get(hub_namespace)

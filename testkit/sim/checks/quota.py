@@ -201,6 +201,9 @@ def i22_waiting_instances_report_quota(state: ClusterState, expected: ExpectedSt
         for key, row in state.rows_of(cell, INSTANCE.resource):
             if (cell, f"{key.namespace}/{key.name}") in alive or key.name.startswith("poison"):
                 continue
+            control = row["spec"].get("controller", {})
+            if control.get("suspended") or control.get("stopped"):
+                continue
             if _reason(row, QUOTA_GRANTED) != Reason.QUOTA_EXCEEDED:
                 return f"{cell} {key.name} has no machine and does not report missing quota"
             shown = [r for r in _projections(state, expected, key.name) if not is_terminating(r)]
@@ -285,6 +288,8 @@ def _running(state: ClusterState, expected: ExpectedState) -> Counter[str]:
     }
     found: Counter[str] = Counter()
     for cell, machine_id in state.machines():
+        if state.providers[cell].machines[machine_id].suspended_from_s is not None:
+            continue
         # An instance that an operator created without gates needs no grant.
         if cell.partition("/")[2] not in expected.lost and "/poison" not in machine_id:
             found[projects_by_namespace.get(machine_id.partition("/")[0], "")] += 1

@@ -31,7 +31,11 @@ from datum_compute.planning.rollout.instances import (
     out_of_service,
     plan_slots,
 )
-from datum_compute.planning.rollout.machine import machine_id_of
+from datum_compute.planning.rollout.machine import (
+    MachineStep,
+    machine_id_of,
+    step_after_observation,
+)
 from datum_compute.planning.rollout.slots import (
     Slots,
     build_slots,
@@ -40,6 +44,7 @@ from datum_compute.planning.rollout.slots import (
     wanted_replicas,
 )
 from datum_compute.planning.rollout.surge import Surge
+from datum_compute.planning.rollout.suspension import is_instance_halted
 from testkit.sim.mutants.mutant import Make, Mutant, attribute_replaced, function_replaced
 from testkit.sim.mutants.runtime import unsynced_reads
 
@@ -267,6 +272,28 @@ def _quota_race() -> Iterator[None]:
 
 
 @contextmanager
+def _suspended_machine_removed() -> Iterator[None]:
+    """The machine of a suspended Server is removed instead of stopped."""
+
+    def make(original: Any) -> Any:
+        def step(server: Any, *, has_machine: bool, is_suspended: bool = False) -> MachineStep:
+            found = original(server, has_machine=has_machine, is_suspended=is_suspended)
+            return MachineStep.REMOVE if found is MachineStep.SUSPEND else found
+
+        return step
+
+    with function_replaced(step_after_observation, make):
+        yield
+
+
+@contextmanager
+def _suspension_not_passed_to_servers() -> Iterator[None]:
+    """Servers of suspended instances are not suspended."""
+    with function_replaced(is_instance_halted, lambda _: lambda _instance: False):
+        yield
+
+
+@contextmanager
 def _connection_lost_while_pausing() -> Iterator[None]:
     """An instance that is being paused is treated as running."""
 
@@ -388,6 +415,20 @@ MUTANTS = (
         _connection_lost_while_pausing,
         triggers=("Visit",),
         violates=("I27",),
+    ),
+    Mutant(
+        "suspended-machine-removed",
+        "a suspended machine is removed, and loses its identity (I33)",
+        _suspended_machine_removed,
+        triggers=("StopWorkload", "SuspendProject"),
+        violates=("I33",),
+    ),
+    Mutant(
+        "suspension-not-passed-to-servers",
+        "the machines of a suspended project run on (I6, I16)",
+        _suspension_not_passed_to_servers,
+        triggers=("StopWorkload", "SuspendProject"),
+        violates=("I6", "I16"),
     ),
     Mutant(
         "instance-deletion-needs-hub",

@@ -51,6 +51,7 @@ from testkit.sim.checks.invariants import (
 from testkit.sim.checks.machine_watch import LOOK_S, find_machine_violation, is_watched
 from testkit.sim.checks.serving import find_removal_violation
 from testkit.sim.checks.state import ClusterState
+from testkit.sim.checks.suspension import find_removed_machine
 from testkit.sim.disk import Disk
 from testkit.sim.host import (
     EPOCH_S,
@@ -446,8 +447,9 @@ class World:
         self.network.drop_host(host)
 
     def _on_remove(self, cell: PlaneName, machine_id: str) -> None:
-        if violation := find_removal_violation(self.state, cell, machine_id):
-            self.observer.report_violation(violation)
+        for find in (find_removal_violation, find_removed_machine):
+            if violation := find(self.state, cell, machine_id):
+                self.observer.report_violation(violation)
 
     def _on_answer(self, request: Request, response: Response) -> None:
         for violation in find_confirmation_violations(self.state, request, response):

@@ -54,6 +54,9 @@ from testkit.sim.scenario.operations import (
     RequestAccess,
     ScaleWorkload,
     SecondCell,
+    StartWorkload,
+    StopWorkload,
+    SuspendProject,
     Visit,
 )
 from testkit.sim.scenario.scenario import CENTER, PLENTY, Scenario, host_of_cell, hosts_of
@@ -313,6 +316,36 @@ def _draw_project_operations(random: Random, scenario: Scenario) -> list[Operati
                 deployed(),
             ]
     return steps
+
+
+def with_halts(random: Random, scenario: Scenario) -> Scenario:
+    """Add a workload that is stopped and started, whose project is suspended and resumed, or both.
+
+    Meanwhile users change it, and the faults of the scenario happen. One in five stays halted.
+    """
+    project, cell = random.choice(scenario.layout.projects), random.choice(scenario.layout.cells)
+    replicas, at_s = random.randint(1, 3), round(random.uniform(1, 8), 2)
+    steps: list[Operation] = [CreateWorkload(0.0, project, "db", "db:1", replicas, (cell.upper(),))]
+    for_s = round(random.choice((random.uniform(0.1, 3), random.uniform(3, 40))), 2)
+    is_kept = random.random() < 0.2
+    kinds = random.choice((("stop",), ("stop",), ("suspend",), ("suspend",), ("stop", "suspend")))
+    if "stop" in kinds:
+        steps.append(StopWorkload(at_s, project, "db"))
+        if not is_kept:
+            steps.append(StartWorkload(round(at_s + for_s, 2), project, "db"))
+    if "suspend" in kinds:
+        also_s = round(max(0.0, at_s + random.uniform(-2, 2)), 2)
+        steps.append(SuspendProject(also_s, project, f.FOR_EVER if is_kept else for_s))
+    during_s = round(at_s + random.uniform(0, for_s), 2)
+    match random.choice(("image", "scale", "none", "none")):
+        case "image":
+            steps.append(ChangeImage(during_s, project, "db", "db:2"))
+        case "scale":
+            steps.append(ScaleWorkload(during_s, project, "db", random.randint(1, 3)))
+        case _:
+            pass
+    extended = with_steps(scenario, tuple(steps), ())
+    return replace(extended, chaos_s=round(max(scenario.chaos_s, at_s + for_s + 10.0), 2))
 
 
 EDITED_PERCENT = 4  # of scenarios

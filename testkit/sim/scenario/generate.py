@@ -32,6 +32,7 @@ from testkit.sim.scenario.feature_templates import (
     with_city_order,
     with_drain_template,
     with_federation_template,
+    with_halts,
     with_mislabeled_namespaces,
     with_new_project,
     with_orphans,
@@ -54,6 +55,8 @@ _FLEETING_EVERY, _FLEETING = 12, 1
 _RESTARTS_EVERY, _RESTARTS = 9, 4
 # In every n-th world a workload is rolled out from city to city.
 _CITIES_EVERY, _CITIES = 26, 23
+# In every n-th world a workload is stopped and started, or its project suspended and resumed.
+_HALTED_EVERY, _HALTED = 12, 7
 # Every n-th world begins with empty disks.
 _FRESH_EVERY, _FRESH = 20, 6
 
@@ -106,7 +109,10 @@ def scenario_of(seed: int) -> Scenario:
         return with_restart_template(stream(seed, "workload", "restarts"), scenario)
     for name, template in _templates_of(seed):
         scenario = _apply_template(scenario, name, template)
-    return with_mislabeled_namespaces(stream(seed, "workload", "namespace-labels"), scenario)
+    scenario = with_mislabeled_namespaces(stream(seed, "workload", "namespace-labels"), scenario)
+    if seed % _HALTED_EVERY == _HALTED:
+        return with_halts(stream(seed, "workload", "halts"), scenario)
+    return scenario
 
 
 def _apply_template(scenario: Scenario, name: str, template: Template) -> Scenario:

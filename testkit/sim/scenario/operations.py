@@ -163,8 +163,24 @@ class DeleteProject:
     project: str
 
 
+@dataclass(frozen=True, slots=True)
+class SuspendProject:
+    """The provider suspends a project that exists from the beginning, for a while or for ever."""
+
+    at_s: float
+    project: str
+    for_s: float
+
+
 OnProjects = (
-    CreateProject | GateCompute | RequestAccess | Decide | RenewAccess | DeployIn | DeleteProject
+    CreateProject
+    | GateCompute
+    | RequestAccess
+    | Decide
+    | RenewAccess
+    | DeployIn
+    | DeleteProject
+    | SuspendProject
 )
 
 
@@ -249,6 +265,22 @@ class OrderCities:
     on_failure: Literal["Stop", "Rollback"]
     deadline_s: int
     paused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StopWorkload:
+    """Stop the instances, which keep their identity."""
+
+    at_s: float
+    project: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartWorkload:
+    at_s: float
+    project: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,6 +405,8 @@ _Changes = (
     | ScaleWorkload
     | RollCarefully
     | OrderCities
+    | StopWorkload
+    | StartWorkload
     | MoveWorkload
     | AllowFallback
     | MoveBack
