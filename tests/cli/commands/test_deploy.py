@@ -100,12 +100,44 @@ def test_an_update_patches_the_named_fields_with_the_version_it_read(
     assert list(sent(patch)["spec"]) == ["placements"]
 
 
+def test_automatic_rollback_is_a_field_of_the_workload(cli: CliRunner, world: World) -> None:
+    cli.run(*FIRST)
+    assert cli.run("deploy", "web", "--image=web:2", "--auto-rollback", "-y") == 0
+    assert stored(world)["spec"]["rollout"]["onFailure"] == "Rollback"
+    assert cli.run("deploy", "web", "--image=web:3", "-y") == 0
+    assert stored(world)["spec"]["rollout"]["onFailure"] == "Rollback", "the flag was not given"
+    assert cli.run("deploy", "web", "--no-auto-rollback", "-y") == 0
+    assert stored(world)["spec"]["rollout"]["onFailure"] == "Stop"
+
+
+@pytest.mark.parametrize(
+    ("order", "text"),
+    [
+        ("Parallel", "one at a time in each of 2 cities"),
+        ("CanaryCity", "one at a time in 2 cities, in one city before the others"),
+    ],
+)
+def test_the_plan_names_the_order_of_cities(
+    cli: CliRunner, tmp_path: Path, order: str, text: str
+) -> None:
+    cli.run(*FIRST)
+    spec = workload_spec("DFW", "ORD", minimum=2)
+    file = manifest(tmp_path / "web.yaml", **spec, rollout={"cityOrder": order})
+    assert cli.run("deploy", "-f", file, "-y") == 0
+    (container,) = spec["template"]["spec"]["runtime"]["sandbox"]["containers"]
+    container["image"] = "web:2"
+    file = manifest(tmp_path / "web.yaml", **spec, rollout={"cityOrder": order})
+    assert cli.run("deploy", "-f", file, "-y") == 0
+    assert text in cli.err
+
+
 def test_a_new_image_reports_that_instances_are_replaced(cli: CliRunner, world: World) -> None:
     cli.run(*FIRST)
     assert cli.run("deploy", "web", "--image=web:2", "-y") == 0
     assert (
         "  containers[app].image: web:1 -> web:2\n"
-        "  Recreates 4 instances, one at a time in each of 2 cities: web-" in cli.err
+        "  Recreates 4 instances, one at a time in 2 cities, one city after the other: web-"
+        in cli.err
     )
     assert stored(world)["metadata"]["generation"] == 2
 

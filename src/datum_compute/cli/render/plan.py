@@ -114,9 +114,19 @@ def render_preview(preview: Preview) -> list[str]:
     return [*lines, *preview.warnings]
 
 
+_CITY_ORDERS = {
+    "Parallel": "in each of {cities} cities",
+    "Sequential": "in {cities} cities, one city after the other",
+    "CanaryCity": "in {cities} cities, in one city before the others",
+}
+
+
 def _pace(changes: InstanceChanges) -> str:
     pace = "one at a time" if changes.at_once == 1 else f"up to {changes.at_once} at a time"
-    return pace if changes.cities == 1 else f"{pace} in each of {changes.cities} cities"
+    if changes.cities == 1:
+        return pace
+    order = _CITY_ORDERS[changes.city_order].format(cities=changes.cities)
+    return f"{pace} {order}"
 
 
 def _first_names(names: Sequence[str]) -> str:

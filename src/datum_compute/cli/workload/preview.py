@@ -56,6 +56,7 @@ from datum_compute.planning.quota.claims import (
 )
 from datum_compute.planning.rollout.slots import slots_of
 from datum_compute.planning.rollout.surge import surge_max, unavailable_max
+from datum_compute.planning.workload.city_order import city_order_of
 from datum_compute.planning.workload.deployments import desired_deployments
 from datum_compute.planning.workload.templates import template_hash
 
@@ -73,8 +74,8 @@ class Interruption:
 class InstanceChanges:
     """Names of the instances that are recreated and removed, and how many are created.
 
-    ``cities`` is the number of cities that recreate instances, all at the same time. ``at_once`` is
-    how many each of them may recreate at the same time.
+    ``cities`` is the number of cities that recreate instances, in the order ``city_order``.
+    ``at_once`` is how many each of them may recreate at the same time.
     """
 
     recreated: tuple[str, ...] = ()
@@ -83,6 +84,7 @@ class InstanceChanges:
     cities: int = 0
     at_once: int = 1
     interruptions: tuple[Interruption, ...] = ()
+    city_order: str = "Parallel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +268,13 @@ def plan_instance_changes(
     )
     removed_names = tuple(name for _, name in removed)
     return InstanceChanges(
-        tuple(recreated), removed_names, created, len(cities), at_once, tuple(interruptions)
+        tuple(recreated),
+        removed_names,
+        created,
+        len(cities),
+        at_once,
+        tuple(interruptions),
+        city_order_of(after),
     )
 
 
