@@ -125,7 +125,8 @@ async def _read_workloads(
     """
 
     async def read() -> list[JsonObject | None]:
-        return await asyncio.gather(*(read_observed(session, target.name) for target in targets))
+        # One after the other: a folder may have hundreds, and each request needs a connection.
+        return [await read_observed(session, target.name) for target in targets]
 
     if not check_access:
         return await read()
