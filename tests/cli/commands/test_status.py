@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from datum_compute.api.conditions import Reason
-from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.meta.timestamps import parse_timestamp
 from datum_compute.cli.render.health import (
     Health,
@@ -88,6 +88,34 @@ def test_status_prints_a_message_once(cli: CliRunner, world: World) -> None:
     assert cli.run("status", "web") == 0
     assert cli.out.count("no such tag") == 1
     assert cli.out.count("image unavailable") == 6, "each row has the reason"
+
+
+@pytest.mark.parametrize(
+    ("revisions", "text"),
+    [
+        ({}, "Failed: image unavailable (in DFW)"),
+        (
+            {"failedRevision": 2, "runningRevision": 1},
+            "Failed in DFW; revision 1 was restored",
+        ),
+    ],
+)
+def test_status_names_the_city_that_failed(
+    cli: CliRunner, world: World, revisions: dict[str, int], text: str
+) -> None:
+    cause = {"reason": "ImageUnavailable", "message": "no such tag"}
+    cities = [
+        {"placement": "default", "city": "DFW", "state": "Failed", "templateHash": "b", **cause},
+        {"placement": "default", "city": "ORD", "state": "Waiting", "templateHash": "a"},
+    ]
+    rollout = {"templateHash": "b", "cities": cities, **revisions}
+    world.do(lambda client: set_status(client, WORKLOAD, "web", {"rollout": rollout}))
+    assert cli.run("status", "web") == 0
+    head, places, _ = cli.out.split("\n\n")
+    assert head.splitlines()[-1] == f"Rollout:   {text}"
+    rows = [line.split(maxsplit=6) for line in places.splitlines()[1:]]
+    assert [row[5] for row in rows] == ["Failed", "Waiting"]
+    assert [row[3] for row in rows] == ["1", "0"], "the waiting city has no current instance"
 
 
 def test_json_and_yaml_contain_the_same_document(cli: CliRunner, world: World) -> None:

@@ -36,6 +36,7 @@ from datum_compute.api.conditions import (
 )
 from datum_compute.api.planes import project_plane
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Plan
+from datum_compute.planning.workload.city_order import needs_revisions
 from datum_compute.planning.workload.deployments import plan_workload
 from datum_compute.planning.workload.revisions import plan_revisions
 from datum_compute.planning.workload.templates import template_hash
@@ -60,7 +61,9 @@ class Project:
             self.revisions.append(action.object)  # type: ignore[arg-type]
         deployments = [self.deployments[city] for city in sorted(self.deployments)]
         spec = self.workload.spec
-        plan = plan_workload(PROJECT, self.workload, deployments, NOW, revisions=self.revisions)
+        is_needed = needs_revisions(self.workload, deployments)
+        revisions = self.revisions if is_needed else []
+        plan = plan_workload(PROJECT, self.workload, deployments, NOW, revisions=revisions)
         for action in plan.actions:
             self._apply(action)
         assert self.workload.spec == spec
@@ -328,6 +331,14 @@ def test_template_that_was_edited_by_hand_is_restored_at_once(city: str) -> None
     project.deployments[city] = msgspec.structs.replace(found, spec=spec)
     project.settle()
     assert project.images == before
+
+
+def test_revisions_are_not_read_while_every_city_is_done() -> None:
+    project = a_project(on_failure="Rollback")
+    assert not needs_revisions(project.workload, list(project.deployments.values()))
+    project.set("web:2")
+    project.settle()
+    assert needs_revisions(project.workload, list(project.deployments.values()))
 
 
 def test_restart_of_one_city_applies_at_once_to_the_template_that_it_has() -> None:

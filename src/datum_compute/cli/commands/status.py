@@ -199,6 +199,9 @@ def _rollout_text(session: Session, report: WorkloadReport, texts: CauseTexts) -
         return f"Suspended with the project; show its access: {session.command('access')}"
     if progress.halted:
         return f"Stopped; start it: {session.command('start', report.workload.metadata.name)}"
+    if progress.failed:
+        first = progress.failed[0]
+        return f"Failed: {humanize_reason(first.cause.reason)} (in {first.place.city})"
     if progress.paused:
         resume = session.command("rollout", "resume", report.workload.metadata.name)
         return f"Paused; resume it: {resume}"

@@ -39,7 +39,7 @@ from datum_compute.api.compute.workload import (
 from datum_compute.api.compute.workload_revision import WorkloadRevision
 from datum_compute.api.conditions import Reason, find_condition
 from datum_compute.api.planes import normalize_city
-from datum_compute.planning.workload.fallback import CityAssignment
+from datum_compute.planning.workload.fallback import CityAssignment, fallback_for
 from datum_compute.planning.workload.templates import template_hash, with_city_restart
 
 # Reasons of Available for a city that cannot be updated now.
@@ -83,16 +83,15 @@ def plan_city_templates(
 
 
 def needs_revisions(workload: Workload, deployments: Sequence[WorkloadDeployment]) -> bool:
-    """Return True if the planner may need the templates of earlier revisions."""
+    """Return True if the planner may need the templates of earlier revisions.
+
+    It needs none while every city is done. Revisions are therefore not read for every report.
+    """
     rollout = workload.status.rollout
-    present = {(d.spec.placement_name, d.spec.city_code) for d in deployments}
-    return (
-        workload.spec.rollout.on_failure == "Rollback"
-        or bool(rollout.failed_template_hash)
-        or any(
-            city.state in ("Waiting", "Skipped") or (city.placement, city.city) not in present
-            for city in rollout.cities
-        )
+    present = {(d.spec.placement_name, fallback_for(d) or d.spec.city_code) for d in deployments}
+    return bool(rollout.failed_template_hash) or any(
+        city.state != "Done" or (city.placement, city.city) not in present
+        for city in rollout.cities
     )
 
 
