@@ -174,7 +174,10 @@ async def _expect_stopped(driver: Driver, machine_id: str, before: MachineState)
         return
     assert isinstance(state, MachineState)
     assert (state.phase, state.reason, state.is_suspended) == ("Stopped", "Stopped", True)
-    assert (state.restarts, state.addresses) == (before.restarts, before.addresses)
+    assert state.restarts == before.restarts
+    # An engine reports no address of a stopped machine if it chose the address itself. The status
+    # of the Server keeps it.
+    assert state.addresses in (before.addresses, ())
 
 
 async def check_a_suspended_machine_can_be_removed(driver: Driver, settle: Settle) -> None:

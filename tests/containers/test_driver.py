@@ -42,6 +42,8 @@ def _is_settled(machine: Machine) -> bool:
     if machine.record.sleep_mode:
         return machine.is_sleep_settled()
     state = machine_state(machine, 0)
+    if machine.record.is_suspended:
+        return state.reason == Reason.STOPPED
     return not machine.sleep.is_wake_requested and state.phase == "Running" and not state.reason
 
 

@@ -77,3 +77,52 @@ def test_a_project_gets_access_survives_a_kill_and_is_deleted(platform: LocalPla
 def server_of(platform: LocalPlatform, context: str) -> str:
     config = Kubectl(platform.kubeconfig, context).json("config", "view", "--minify", "--raw")
     return str(config["clusters"][0]["cluster"]["server"])
+
+
+def identities(platform: LocalPlatform) -> list[tuple[str, str, str]]:
+    """Return name, uid and address of each instance on the cell."""
+    return sorted(
+        (
+            instance["metadata"]["name"],
+            instance["metadata"]["uid"],
+            instance["status"]["networkInterfaces"][0]["addresses"][0]["address"],
+        )
+        for instance in platform.objects("cell/dfw", "instances")
+    )
+
+
+def test_a_suspended_project_keeps_its_instances_and_resumes_them(platform: LocalPlatform) -> None:
+    root = Kubectl(platform.kubeconfig, "platform")
+    project = Kubectl(platform.kubeconfig, "project/default")
+    project("create", "-f", "-", stdin=json.dumps(WORKLOAD))
+    project("wait", "--for=condition=Available", "workload/web", "--timeout=30s")
+    before, uid = identities(platform), project.json("get", "workload", "web")["metadata"]["uid"]
+    (consumer,) = root.json("get", "serviceconsumers")["items"]
+
+    def suspend(*, suspended: bool) -> None:
+        name, patch = consumer["metadata"]["name"], {"spec": {"suspended": suspended}}
+        root("patch", "serviceconsumer", name, "--type=merge", "-p", json.dumps(patch))
+
+    def reasons() -> set[str]:
+        conditions = project.json("get", "workload", "web")["status"]["conditions"]
+        return {c["reason"] for c in conditions if c["type"] in ("Available", "Progressing")}
+
+    suspend(suspended=True)
+    eventually(lambda: reasons() == {"ProjectSuspended"}, "the workload is suspended")
+    (server,) = platform.objects("cell/dfw", "servers.region.datumapis.com")
+    assert (server["status"]["phase"], server["spec"]["suspended"]) == ("Stopped", True)
+    shown = platform.run("status", "web").stdout
+    assert "Health:    Suspended: The project is suspended" in shown
+    assert identities(platform) == before
+
+    suspend(suspended=False)
+    project("wait", "--for=condition=Available", "workload/web", "--timeout=30s")
+    assert identities(platform) == before
+    assert project.json("get", "workload", "web")["metadata"]["uid"] == uid
+
+    stopped = platform.run("stop", "web")
+    assert stopped.returncode == 0, stopped.stderr
+    assert "web is stopped: 1 instance kept" in stopped.stdout + stopped.stderr
+    started = platform.run("start", "web")
+    assert started.returncode == 0, started.stderr
+    assert identities(platform) == before
