@@ -97,8 +97,9 @@ def queries_of_write(write: Write) -> tuple[Query, ...]:
 
 def evaluate(write: Write, answers: Answers) -> Findings:
     """Run the rules of a write."""
-    rules = CONTEXT_RULES.get(write.kind.resource, ())
-    found = [finding for rule in rules for finding in rule.check(write, answers)]
+    found: list[Finding] = []
+    for rule in CONTEXT_RULES.get(write.kind.resource, ()):
+        found.extend(rule.check(write, answers))
     if not found:
         return _NOTHING
     return Findings(

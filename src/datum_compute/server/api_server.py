@@ -110,8 +110,8 @@ class ApiServer:
         self._definition_writes = asyncio.Lock()
         self._watches = OpenWatches(admission.watches_per_user_max)
         self._flow_control = FlowControl(environment.work_clock, admission.flow_limits)
-        new_request_id = environment.new_request_id or _request_id_source()
-        self._auditor = Auditor(telemetry.audit, clock, new_request_id)
+        self._new_request_id = environment.new_request_id or _request_id_source()
+        self._auditor = Auditor(telemetry.audit, clock)
         groups = self._registries.platform.registry.groups()
         self._authorizer = Authorizer(store, groups, self._watches.recheck_plane)
         signer = authentication.signer
@@ -184,7 +184,7 @@ class ApiServer:
         """Respond to a request. ``internal`` is the principal of a request of this process; all
         other requests are authenticated."""
         started_s = self._metrics.request_started()
-        audit = self._auditor.start()
+        audit = AuditContext(self._new_request_id(), self._context.clock())
         outer_id = REQUEST_ID.set(audit.request_id)
         try:
             work = LoopWork(self._flow_control)

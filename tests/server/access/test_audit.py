@@ -13,6 +13,7 @@ from msgspec.structs import fields
 from datum_compute.api.http import Duplex, Response
 from datum_compute.server.access.audit import (
     REQUEST_ID_HEADER,
+    AuditContext,
     AuditEvent,
     Auditor,
     discard,
@@ -167,8 +168,8 @@ def test_the_response_keeps_every_field() -> None:
         """Represent the handler of an upgraded connection."""
 
     response = Response(101, switched=relay, created="web", pieces=ListBody(b"[", [b"1"]))
-    auditor = Auditor(discard, lambda: 1.0, lambda: "request-1")
-    finished = auditor.finish(auditor.start(), response)
+    auditor = Auditor(discard, lambda: 1.0)
+    finished = auditor.finish(AuditContext("request-1", 1.0), response)
     assert finished.headers == {REQUEST_ID_HEADER: "request-1"}
     changed = {
         name

@@ -73,15 +73,9 @@ class AuditContext(msgspec.Struct):
 
 
 class Auditor:
-    def __init__(
-        self, sink: AuditSink, clock: Callable[[], float], new_request_id: Callable[[], str]
-    ) -> None:
+    def __init__(self, sink: AuditSink, clock: Callable[[], float]) -> None:
         self._sink = sink
         self._clock = clock
-        self._new_request_id = new_request_id
-
-    def start(self) -> AuditContext:
-        return AuditContext(self._new_request_id(), self._clock())
 
     def finish(self, audit: AuditContext, response: Response) -> Response:
         """Record the request if it is relevant. Return the response with the id of the request."""

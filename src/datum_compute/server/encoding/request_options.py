@@ -202,8 +202,6 @@ class FieldValidation(msgspec.Struct, frozen=True):
         self, kind: KindInfo[Any], unknown: Sequence[str], warnings: Sequence[str] = ()
     ) -> dict[str, str]:
         """Return the Warning header, if there are warnings. Raises BadRequest in Strict mode."""
-        if not unknown and not warnings and not self.duplicates:
-            return {}
         if self.mode == IGNORE:
             return {"warning": warning_header(warnings)} if warnings else {}
         found = [f'unknown field "{shorten(field)}"' for field in unknown[:FIELDS_MAX]]

@@ -67,7 +67,9 @@ def read_metadata(obj: JsonObject) -> RequestMetadata:
         raw = {}
     if not isinstance(raw, dict):
         raise BadRequest(f"metadata must be an object, not {json_type(raw)}")
-    given = {name: value for name, value in raw.items() if value is not None}
+    given = raw
+    if None in raw.values():
+        given = {name: value for name, value in raw.items() if value is not None}
     try:
         checked = to_json(from_json(given, ObjectMeta))
     except DecodeError as error:

@@ -55,7 +55,9 @@ class PreparedObject(msgspec.Struct, frozen=True):
     def raise_if_invalid(self, kind: KindInfo[Any], validation: FieldValidation) -> dict[str, str]:
         """Return the headers with warnings. Raise if the object may not be stored: first for
         unknown fields, which are often the reason why a required field is missing."""
-        headers = validation.enforce(kind, self.unknown, self.warnings)
+        headers: dict[str, str] = {}
+        if self.unknown or self.warnings or validation.duplicates:
+            headers = validation.enforce(kind, self.unknown, self.warnings)
         if self.causes:
             raise invalid(kind, self.obj["metadata"].get("name", ""), self.causes)
         return headers
