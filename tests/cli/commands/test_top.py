@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 
@@ -13,6 +14,8 @@ from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import INSTANCE
 from datum_compute.api.labels import CITY_CODE
 from datum_compute.api.meta.codec import JsonObject, encode
+from datum_compute.client.client import Client
+from datum_compute.client.transport.interface import CONCURRENT_REQUESTS_MAX
 from tests.cli.runner import CliRunner, deployed, rows
 from tests.cli.world import NAMESPACE, World
 
@@ -63,6 +66,27 @@ def test_an_instance_that_sleeps_or_does_not_run_is_shown_without_cpu_usage(
     items = {item["city"]: item for item in json.loads(cli.out)["items"]}
     assert (items["DFW"]["asleep"], items["ORD"]["asleep"]) == (True, False)
     assert items["ORD"]["cpuMillicores"] is None
+
+
+def test_few_instances_are_read_at_the_same_time(cli: CliRunner, world: World) -> None:
+    assert cli.run("deploy", "web", "--image=web:1", "--city=DFW", "--min=20", "-y") == 0
+    answer_usage(world, {"DFW": IDLE})
+    pending, most = 0, 0
+
+    async def begin(request: Request, _client: Client) -> None:
+        nonlocal pending, most
+        pending += request.path.endswith("/usage")
+        most = max(most, pending)
+        await asyncio.sleep(0)
+
+    async def end(request: Request) -> None:
+        nonlocal pending
+        pending -= request.path.endswith("/usage")
+
+    world.before, world.after = begin, end
+    assert cli.run("instances", "top") == 0
+    assert len(rows(cli.out)) == 21
+    assert 1 < most <= CONCURRENT_REQUESTS_MAX
 
 
 def test_a_platform_without_metrics_is_an_error(cli: CliRunner, world: World) -> None:

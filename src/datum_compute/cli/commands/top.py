@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import click
 
@@ -17,6 +18,7 @@ from datum_compute.cli.options import connection_options, output_option
 from datum_compute.cli.render.documents import InstanceUsage, to_document
 from datum_compute.cli.render.output import render_table
 from datum_compute.cli.workload.rollout import place_of
+from datum_compute.client.transport.interface import CONCURRENT_REQUESTS_MAX
 
 
 @click.command("top", short_help="Show the CPU and memory usage of instances.")
@@ -33,7 +35,7 @@ def top(ctx: click.Context, output_format: str) -> None:
 
     async def body(session: Session) -> None:
         listed = await session.client.list(INSTANCE, session.namespace)
-        rows = await asyncio.gather(*(_row(session, instance) for instance in listed.items))
+        rows = await _read_rows(session, listed.items)
         found = sorted(rows, key=lambda row: (-(row.cpu_millicores or 0), row.name))
         if output_format == "json":
             session.output.json({"items": [to_document(row) for row in found]})
@@ -41,6 +43,17 @@ def top(ctx: click.Context, output_format: str) -> None:
             session.output.data(_table(found))
 
     run_in_session(ctx, body)
+
+
+async def _read_rows(session: Session, instances: Sequence[Instance]) -> list[InstanceUsage]:
+    """Read the usage of the instances, of a few at the same time: each request has a connection."""
+    slots = asyncio.Semaphore(CONCURRENT_REQUESTS_MAX)
+
+    async def read(instance: Instance) -> InstanceUsage:
+        async with slots:
+            return await _row(session, instance)
+
+    return await asyncio.gather(*map(read, instances))
 
 
 async def _row(session: Session, instance: Instance) -> InstanceUsage:
