@@ -155,3 +155,47 @@ def test_i28_a_machine_is_removed_while_its_instance_is_desired(scene: Scene) ->
     assert not find_removal_violation(scene.state, CELL, machine_id), "it runs another image"
     put_instance(scene, 0, "web:1", **LEAVING)
     assert not find_removal_violation(scene.state, CELL, machine_id)
+
+
+def put_deployment(scene: Scene, *, reported: bool = False, **scale: Any) -> None:
+    """Put a deployment of one instance with the template web:2 and its surge slot."""
+    spec = deployment_spec(1, "web:2")
+    spec["scaleSettings"] |= scale
+    status: dict[str, Any] = {"surge": {"templateHash": "t", "ordinals": "1", "created": "1"}}
+    if reported:
+        status |= with_condition("SurgeAvailable", "False")
+    scene.put(CELL, DEPLOYMENT, "web", spec=spec, status=status)
+
+
+@pytest.mark.parametrize(
+    ("scale", "reported", "surge_serves", "fine"),
+    [
+        ({}, False, False, False),
+        ({}, False, True, True),
+        ({}, True, False, True),
+        ({"maxUnavailable": 1}, False, False, True),
+        ({"maxSurge": 0}, False, False, True),
+    ],
+    ids=["default", "surge serves", "surge unavailable", "unavailable allowed", "no surge"],
+)
+def test_i35_the_only_instance_is_deleted(
+    scene: Scene, scale: dict[str, Any], reported: bool, surge_serves: bool, fine: bool
+) -> None:
+    put_deployment(scene, reported=reported, **scale)
+    scene.now_s += 10
+    if not surge_serves:
+        put_instance(scene, 1, "web:2", **LEAVING)
+        del scene.provider.machines[f"{HOME}/web-1/b"]
+    put_instance(scene, 0, "web:1", **LEAVING)
+    assert scene.violation.startswith("I35") != fine
+    assert bool(scene.violation) != fine
+
+
+@pytest.mark.parametrize("other_serves", [False, True])
+def test_i35_the_surge_instance_is_deleted(scene: Scene, other_serves: bool) -> None:
+    put_deployment(scene)
+    scene.now_s += 10
+    if not other_serves:
+        del scene.provider.machines[f"{HOME}/web-0/a"]
+    put_instance(scene, 1, "web:2", **LEAVING)
+    assert scene.violation.startswith("I35") != other_serves

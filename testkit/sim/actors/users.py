@@ -49,6 +49,7 @@ from testkit.sim.checks import data as data_checks
 from testkit.sim.host import EPOCH_S
 from testkit.sim.scenario.operations import (
     AllowFallback,
+    AllowSurge,
     ByOperator,
     ByUser,
     ChangeImage,
@@ -100,6 +101,7 @@ class DesiredWorkload:
     rolled: RollCarefully | None = None
     ordered: OrderCities | None = None
     stopped: bool | None = None  # None if it was never stopped
+    surge: AllowSurge | None = None
 
 
 class Users:
@@ -407,6 +409,13 @@ def manifest(key: tuple[str, str], desired: DesiredWorkload) -> JsonObject:
         placement["scaleSettings"]["progressDeadlineSeconds"] = desired.ordered.deadline_s
         policy = {"cityOrder": desired.ordered.order, "onFailure": desired.ordered.on_failure}
         rollout = {"rollout": policy, "paused": desired.ordered.paused}
+    if desired.surge is not None:
+        limits = {
+            "maxSurge": desired.surge.max_surge,
+            "maxUnavailable": desired.surge.max_unavailable,
+            "instanceManagementPolicy": desired.surge.policy,
+        }
+        placement["scaleSettings"] |= {n: limit for n, limit in limits.items() if limit is not None}
     if fallback := [city for city in desired.fallback if city not in desired.cities]:
         placement["fallbackCityCodes"] = fallback
         placement["fallbackAfterSeconds"] = desired.fallback_after_s
@@ -442,6 +451,7 @@ def _with_change(
     | ReferToData
     | LetSleep
     | RollCarefully
+    | AllowSurge
     | OrderCities
     | StopWorkload
     | StartWorkload,
@@ -455,6 +465,8 @@ def _with_change(
             return replace(desired, rolled=operation)
         case OrderCities():
             return replace(desired, ordered=operation)
+        case AllowSurge():
+            return replace(desired, surge=operation)
         case LetSleep(image=image):
             return replace(desired, image=image, sleep=operation)
         case AllowFallback(cities=cities, after_s=after_s):

@@ -56,7 +56,7 @@ from testkit.sim.checks.promises import (
     i15_copy_stays_with_its_instance,
     i15_instance_leaves_after_its_machine,
     i15_plane_goes_drained,
-    surge_ordinals,
+    is_surge_slot,
 )
 from testkit.sim.checks.quota import (
     i2_claim_outlives_its_machine,
@@ -287,7 +287,7 @@ def i14_removed_for_a_reason(state: ClusterState, change: RowChange) -> str:
         return ""  # an operator deleted it, here or on another plane
     wanted = deployment["spec"].get("scaleSettings", {}).get("minReplicas", 1)
     number = int(before["metadata"]["labels"].get(labels.INSTANCE_INDEX, "-1"))
-    if number in surge_ordinals(deployment):
+    if is_surge_slot(deployment, number):
         return ""
     if number >= wanted:
         return _find_higher_ordinal(state, change, owner, number)

@@ -16,7 +16,6 @@ from datum_compute.app.platform import EVERYTHING
 from datum_compute.app.project_planes import AWAITED_KINDS
 from datum_compute.client.watch import IDLE_TIMEOUT_S
 from datum_compute.planes.lifecycle import finalized_kinds_on
-from datum_compute.planning.quota.claims import parse_ordinals
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.checks.state import ClusterState, RowChange, condition, is_terminating, is_true
 
@@ -183,10 +182,14 @@ def max_surge(spec: JsonObject) -> int:
     return int(limit)
 
 
-def surge_ordinals(deployment: JsonObject) -> frozenset[int]:
-    """Return the ordinals of the surge instances that the deployment has recorded."""
-    surge = (deployment.get("status") or {}).get("surge") or {}
-    return frozenset(parse_ordinals(surge.get("ordinals", "")))
+def is_surge_slot(deployment: JsonObject, number: int) -> bool:
+    """Return True if the slot can have a surge instance now. After a scale-down the deployment may
+    use an instance as one before its status lists it."""
+    if not (deployment.get("status") or {}).get("surge"):
+        return False
+    spec = deployment.get("spec", {})
+    wanted = int(spec.get("scaleSettings", {}).get("minReplicas", 1))
+    return wanted <= number < wanted + max_surge(spec)
 
 
 def max_unavailable(spec: JsonObject, wanted: int, *, without_surge: bool = False) -> int:

@@ -1,4 +1,4 @@
-"""Checks of serving machines at every commit: I28, I29 and I30.
+"""Checks of serving machines at every commit: I28, I29 and I35.
 
 I28: no action of the platform removes a serving machine beyond the disruption budget. An instance
 is deleted only while enough others of its deployment serve. A Server is not reported as down while
@@ -8,7 +8,7 @@ its instance is desired.
 I29: no serving instance is deleted while a replacement of its deployment does not serve, or has not
 served for ``minReadySeconds``.
 
-I30: no rollout with surge deletes the last serving instance of a deployment, unless
+I35: no rollout with surge deletes the last serving instance of a deployment, unless
 ``maxUnavailable`` allows it or it is reported that no surge instance can run. The last one may be a
 surge instance. Without surge I28 covers it.
 
@@ -30,7 +30,7 @@ from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.planes import HUB, PlaneName
 from datum_compute.store.journal import ObjectKey
-from testkit.sim.checks.promises import max_surge, max_unavailable, surge_ordinals
+from testkit.sim.checks.promises import is_surge_slot, max_surge, max_unavailable
 from testkit.sim.checks.state import ClusterState, RowChange, condition, is_terminating
 
 # A controller may have decided with a spec that is this old.
@@ -171,9 +171,9 @@ def _find_budget_violation(
     allowed = max_unavailable(spec, len(counted) + (number < wanted), without_surge=without_surge)
     where = f"{change.plane} {change.key.name}"
     is_last = not serving_surge and not any(slot.serves for slot in counted)
-    in_rollout = number < wanted or number in surge_ordinals(deployment)
+    in_rollout = number < wanted or is_surge_slot(deployment, number)
     if max_surge(spec) and is_last and allowed < wanted and in_rollout:
-        return f"I30: {where} is deleted, and no other instance of its deployment serves"
+        return f"I35: {where} is deleted, and no other instance of its deployment serves"
     if number >= wanted:
         return ""
     rule = f"at most {allowed} of {wanted} may be out of service"

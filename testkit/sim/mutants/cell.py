@@ -43,7 +43,12 @@ from datum_compute.planning.rollout.slots import (
     slots_of,
     wanted_replicas,
 )
-from datum_compute.planning.rollout.surge import Surge
+from datum_compute.planning.rollout.surge import (
+    Surge,
+    current_removals,
+    find_surge,
+    outdated_removals,
+)
 from datum_compute.planning.rollout.suspension import is_instance_halted
 from testkit.sim.mutants.mutant import Make, Mutant, attribute_replaced, function_replaced
 from testkit.sim.mutants.runtime import unsynced_reads
@@ -232,6 +237,51 @@ def _replacement_not_awaited() -> Iterator[None]:
 
 
 @contextmanager
+def _surge_not_awaited() -> Iterator[None]:
+    """Instances are replaced as soon as surge instances exist."""
+
+    def make(original: Any) -> Any:
+        def find(*arguments: Any) -> Surge:
+            surge: Surge = original(*arguments)
+            exists = surge.available | surge.members
+            return replace(surge, available=exists, delays_replacement=False)
+
+        return find
+
+    with function_replaced(find_surge, make):
+        yield
+
+
+@contextmanager
+def _surge_removed_early() -> Iterator[None]:
+    """Surge instances are removed when no outdated instance is left, before the last replacement is
+    available."""
+
+    def make(original: Any) -> Any:
+        def removals(current: Any, refused: Any, lower: Any) -> Any:
+            return original(current, refused, replace(lower, is_done=True))
+
+        return removals
+
+    with function_replaced(current_removals, make):
+        yield
+
+
+@contextmanager
+def _undo_removes_surge() -> Iterator[None]:
+    """After an undo surge instances are removed at once, whichever other instances serve."""
+
+    def make(original: Any) -> Any:
+        def removals(*arguments: Any, **options: Any) -> Any:
+            return (replace(r, is_deferred=False) for r in original(*arguments, **options))
+
+        return removals
+
+    with function_replaced(outdated_removals, make):
+        yield
+
+
+@contextmanager
 def _gate_removed_before_its_grant() -> Iterator[None]:
     """An existing claim counts as granted, and no live read confirms it."""
 
@@ -396,6 +446,27 @@ MUTANTS = (
         _replacement_not_awaited,
         triggers=("ChangeImage",),
         violates=("I28",),
+    ),
+    Mutant(
+        "surge-not-awaited",
+        "the only instance is replaced while its surge instance starts",
+        _surge_not_awaited,
+        triggers=("ChangeImage",),
+        violates=("I35",),
+    ),
+    Mutant(
+        "surge-removed-early",
+        "the surge instance is removed while the last replacement starts",
+        _surge_removed_early,
+        triggers=("ChangeImage",),
+        violates=("I35",),
+    ),
+    Mutant(
+        "undo-removes-surge",
+        "an undo removes the surge instance while it is the only one that serves",
+        _undo_removes_surge,
+        triggers=("AllowSurge",),
+        violates=("I35",),
     ),
     Mutant(
         "gate-removed-before-its-grant",

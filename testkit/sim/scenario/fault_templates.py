@@ -22,6 +22,7 @@ from testkit.sim.scenario import faults as c
 from testkit.sim.scenario import faults as f
 from testkit.sim.scenario.draw import CELL_KINDS, HUB_KINDS
 from testkit.sim.scenario.operations import (
+    AllowSurge,
     ChangeImage,
     CreateWorkload,
     DeleteAll,
@@ -368,6 +369,52 @@ def _interrupted_rollout(random: Random, scenario: Scenario) -> Scenario:
     over_s = max(fault.at_s + getattr(fault, "for_s", 0.0) for fault in restarts)
     steps.append(ChangeImage(round(over_s + random.uniform(1, 60), 2), project, _NAME, "db:3"))
     return with_steps(scenario, tuple(steps), tuple(restarts))
+
+
+# Pairs of maxSurge and maxUnavailable; None is the default. None of them is 0 for both.
+_LIMITS: tuple[tuple[int | str | None, int | str | None], ...] = (
+    *((None, None), (None, None), (1, None), (1, 0), (2, None), (3, 0)),
+    *(("25%", None), ("50%", "0%"), ("100%", 0), (1, 1), ("50%", "50%"), (0, None), ("0%", 1)),
+)
+
+
+def with_surge(random: Random, scenario: Scenario) -> Scenario:
+    """Rollouts with surge to good and bad images, with changes back to the image before, while
+    processes restart. Sometimes quota suffices for no surge instance, or for one."""
+    layout = scenario.layout
+    project, cell = random.choice(layout.projects), random.choice(layout.cells)
+    replicas = random.choice((1, 1, 2, 3, 4))
+    is_tight = random.random() < 0.25
+    if is_tight:
+        layout = replace(layout, instances=replicas + random.choice((0, 1)))
+    scenario = replace(scenario, layout=layout, operations=(), faults=())
+    policy = random.choice(("OrderedReady", "OrderedReady", "Parallel"))
+    surge, unavailable = random.choice(_LIMITS)
+    at_s = round(random.uniform(3, 6), 2)
+
+    def later() -> float:
+        return round(at_s + random.choice((0.5, 1, 2, 3, 8, 40)) * random.uniform(0.7, 1.3), 2)
+
+    steps: list[Operation] = [
+        CreateWorkload(0.0, project, _NAME, "db:1", replicas, (cell.upper(),)),
+        AllowSurge(0.2, project, _NAME, surge, unavailable, policy),  # type: ignore[arg-type]
+    ]
+    for number in range(2, random.choice((3, 4, 5))):
+        registry = random.choice(("", "", *_REGISTRIES))
+        steps.append(ChangeImage(at_s, project, _NAME, f"{registry}db:{number}"))
+        at_s = later()
+        choice = random.random()
+        if choice < 0.4:
+            steps.append(ChangeImage(at_s, project, _NAME, f"db:{number - 1}"))
+        elif choice < 0.5 and not is_tight and surge is not None:
+            steps.append(ScaleWorkload(at_s, project, _NAME, random.randint(1, 4)))
+        at_s = later()
+    steps.append(ChangeImage(at_s, project, _NAME, "db:9"))
+    restarts = tuple(
+        _restart(random, scenario, cell, round(random.uniform(3, at_s + 5), 2))
+        for _ in range(random.choice((0, 0, 1, 2)))
+    )
+    return with_steps(scenario, tuple(steps), restarts)
 
 
 def _edited_while_lost(random: Random, scenario: Scenario) -> Scenario:

@@ -26,6 +26,7 @@ from testkit.sim.scenario.fault_templates import (
     Template,
     with_fault_template,
     with_restart_template,
+    with_surge,
 )
 from testkit.sim.scenario.feature_templates import (
     with_cell_template,
@@ -57,6 +58,8 @@ _RESTARTS_EVERY, _RESTARTS = 9, 4
 _CITIES_EVERY, _CITIES = 26, 23
 # In every n-th world a workload is stopped and started, or its project suspended and resumed.
 _HALTED_EVERY, _HALTED = 12, 7
+# In every n-th world rollouts use surge.
+_SURGE_EVERY, _SURGE = 22, 9
 # Every n-th world begins with empty disks.
 _FRESH_EVERY, _FRESH = 20, 6
 
@@ -107,6 +110,8 @@ def scenario_of(seed: int) -> Scenario:
         return with_city_order(stream(seed, "workload", "cities"), scenario)
     if seed % _RESTARTS_EVERY == _RESTARTS:
         return with_restart_template(stream(seed, "workload", "restarts"), scenario)
+    if seed % _SURGE_EVERY == _SURGE:
+        return with_surge(stream(seed, "workload", "surge"), scenario)
     for name, template in _templates_of(seed):
         scenario = _apply_template(scenario, name, template)
     scenario = with_mislabeled_namespaces(stream(seed, "workload", "namespace-labels"), scenario)

@@ -255,6 +255,19 @@ class RollCarefully:
 
 
 @dataclass(frozen=True, slots=True)
+class AllowSurge:
+    """From now on rollouts use these limits, as numbers or percentages, and this policy. None is
+    the default."""
+
+    at_s: float
+    project: str
+    name: str
+    max_surge: int | str | None
+    max_unavailable: int | str | None
+    policy: Literal["OrderedReady", "Parallel"]
+
+
+@dataclass(frozen=True, slots=True)
 class OrderCities:
     """From now on cities get a new template in this order."""
 
@@ -404,6 +417,7 @@ _Changes = (
     ChangeImage
     | ScaleWorkload
     | RollCarefully
+    | AllowSurge
     | OrderCities
     | StopWorkload
     | StartWorkload

@@ -186,8 +186,8 @@ def find_surge(
         available=available,
         to_create=to_create,
         removals=(
-            *_current_removals(current, refused, lower),
-            *_outdated_removals(outdated, slots, lower, is_held=is_held),
+            *current_removals(current, refused, lower),
+            *outdated_removals(outdated, slots, lower, is_held=is_held),
         ),
         delays_replacement=lower.is_outdated
         and not continues_without
@@ -303,7 +303,7 @@ def _patience_left_s(instance: Instance, now: str) -> float:
     return remaining_s(instance.metadata.creation_timestamp or EPOCH, PATIENCE_S, now)
 
 
-def _current_removals(
+def current_removals(
     current: Mapping[int, Instance], refused: Mapping[int, str], lower: _LowerSlots
 ) -> Iterator[SurgeRemoval]:
     for number in sorted(current, reverse=True):
@@ -313,7 +313,7 @@ def _current_removals(
             yield SurgeRemoval(number, "the rollout is complete")
 
 
-def _outdated_removals(
+def outdated_removals(
     outdated: Mapping[int, Instance], slots: Slots, lower: _LowerSlots, *, is_held: bool
 ) -> Iterator[SurgeRemoval]:
     """Yield the removals of outdated surge instances, as far as enough other instances serve."""
