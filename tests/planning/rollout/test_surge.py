@@ -246,6 +246,9 @@ def test_a_failing_image_leaves_the_old_instance_serving() -> None:
     for reason in ("ImageUnavailable", "InstanceCrashing"):
         found.instances[1] = with_ready_reason(found.instances[1], reason)
         assert found.reconcile() == []
+        surge = found.deployment.status.surge
+        assert surge is not None
+        assert [(b.reason, b.replicas) for b in surge.blocked] == [(reason, 1)]
     assert found.surge_condition() is None
     assert found.serving == [0]
 

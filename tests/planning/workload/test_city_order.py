@@ -11,6 +11,7 @@ import pytest
 from datum_compute.api import labels
 from datum_compute.api.compute.deployment import (
     ObservedSource,
+    SurgeSlots,
     WorkloadDeployment,
     WorkloadDeploymentStatus,
 )
@@ -544,6 +545,20 @@ def test_failed_city_stops_the_rollout_and_is_named_with_its_cause() -> None:
     assert project.progressing.reason == Reason.PROGRESS_DEADLINE_EXCEEDED
     assert "DFW" in project.progressing.message
     assert "ImageUnavailable: no web:2" in project.progressing.message
+
+
+def test_cause_of_a_failed_city_is_that_of_its_surge_instance() -> None:
+    project = a_project()
+    project.set("web:2")
+    project.settle()
+    project.fail("DFW")
+    found = project.deployments["DFW"]
+    surge = SurgeSlots(template_hash="new", ordinals="1", blocked=found.status.blocked)
+    status = msgspec.structs.replace(found.status, blocked=[], surge=surge)
+    project.deployments["DFW"] = msgspec.structs.replace(found, status=status)
+    project.settle()
+    first = project.workload.status.rollout.cities[0]
+    assert (first.reason, first.message) == ("ImageUnavailable", "no web:2")
 
 
 def test_stopped_rollout_continues_when_the_failed_city_recovers() -> None:

@@ -11,6 +11,7 @@ from typing import Annotated
 from datum_compute.api.compute.instance import InstanceTemplate
 from datum_compute.api.compute.workload import (
     ROLLOUT_COLUMNS,
+    BlockedReplicas,
     CityCode,
     ReplicaCounts,
     ScaleSettings,
@@ -153,6 +154,11 @@ class SurgeSlots(ApiStruct, frozen=True, kw_only=True):
         str,
         doc("Ordinals of the surge instances that were created for the template, each once."),
     ] = ""
+    blocked: Annotated[
+        list[BlockedReplicas],
+        map_by("reason"),
+        doc("Surge instances that are not ready, grouped by reason."),
+    ] = []
 
 
 class WorkloadDeploymentStatus(ReplicaCounts, frozen=True, kw_only=True):

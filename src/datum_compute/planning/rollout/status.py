@@ -33,6 +33,7 @@ from datum_compute.api import labels
 from datum_compute.api.compute.deployment import (
     REPLICAS_READY,
     ObservedSource,
+    SurgeSlots,
     WorkloadDeployment,
     WorkloadDeploymentStatus,
 )
@@ -460,6 +461,19 @@ def deployment_status(
     return _build_status(deployment, observed, _no_size)
 
 
+def _with_blocked_surge(surge: Surge, slots: Slots) -> SurgeSlots | None:
+    """Return the record of the surge slots with the causes of those that are not ready."""
+    if surge.record is None:
+        return None
+    causes = [
+        not_ready_cause(slots.by_ordinal.get(number))
+        for number in sorted(surge.members)
+        if number not in slots.ready
+    ]
+    blocked = _count_by_reason((value.reason, 1, value.message) for value in causes)
+    return msgspec.structs.replace(surge.record, blocked=blocked)
+
+
 def _build_status(
     deployment: WorkloadDeployment, observed: _Observed, size_of: InstanceSizeLookup
 ) -> WorkloadDeploymentStatus:
@@ -488,7 +502,7 @@ def _build_status(
         location=location_of(deployment),
         endpoints=deployment.status.endpoints,  # the publishing controller writes them
         granted=recorded_slots(deployment, slots.by_ordinal, wanted, size_of),
-        surge=surge.record,
+        surge=_with_blocked_surge(surge, slots),
     )
     progress = measure_progress(deployment, counted, now, available_surge=len(surge.available))
     counted = msgspec.structs.replace(

@@ -39,6 +39,7 @@ from datum_compute.api.compute.workload import (
 from datum_compute.api.compute.workload_revision import WorkloadRevision
 from datum_compute.api.conditions import Reason, find_condition
 from datum_compute.api.planes import normalize_city
+from datum_compute.planning.rollout.status import sum_blocked
 from datum_compute.planning.workload.fallback import CityAssignment, fallback_for
 from datum_compute.planning.workload.templates import template_hash, with_city_restart
 
@@ -472,7 +473,9 @@ def _progress_reason(deployment: WorkloadDeployment) -> str:
 
 def failure_cause(deployment: WorkloadDeployment) -> tuple[str, str]:
     """Return reason and message of a failed rollout: those of the worst instance, if known."""
-    for blocked in deployment.status.blocked:
+    status = deployment.status
+    in_surge = status.surge.blocked if status.surge is not None else []
+    for blocked in sum_blocked((status.blocked, in_surge)):  # the worst first
         return blocked.reason, blocked.message
     condition = find_condition(deployment.status.conditions, PROGRESSING)
     assert condition is not None
