@@ -6,7 +6,7 @@ import asyncio
 
 from datum_compute.api.http import Request, Response
 from datum_compute.server.encoding.list_body import WHOLE_BYTES_MAX
-from datum_compute.server.http.response_writer import AHEAD_PER_BATCH, STEPS_PER_PASS
+from datum_compute.server.http.response_writer import IMMEDIATE_PER_BATCH, STEPS_PER_PASS
 from datum_compute.server.http.server import HttpServer
 from testkit.api_server.running_server import START_S
 from tests.server.http.wire import Wire, request
@@ -83,12 +83,12 @@ async def test_a_request_waits_for_the_batch_while_no_other_user_has_unfinished_
 
 async def test_a_limited_number_of_requests_is_served_before_each_batch() -> None:
     front = Front()
-    crowd = [await front.connect(f"user-{number}") for number in range(2 * AHEAD_PER_BATCH)]
+    crowd = [await front.connect(f"user-{number}") for number in range(2 * IMMEDIATE_PER_BATCH)]
     await front.flood()
     for answers in (2, 3):
         for wire in crowd:
             wire.send(request_of(f"user-{crowd.index(wire)}"))
-        assert sum(has_answers(wire, answers) for wire in crowd) == AHEAD_PER_BATCH
+        assert sum(has_answers(wire, answers) for wire in crowd) == IMMEDIATE_PER_BATCH
         for wire in crowd:
             await wire.answer(answers - 1)
 

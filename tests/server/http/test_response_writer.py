@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from datum_compute.server.http.response_writer import STEPS_PER_PASS, WriteBatcher
+from datum_compute.server.http.response_writer import STEPS_PER_PASS, ConnectionBatcher
 
 
 class Batches:
     """Records the steps of each user that a batcher runs, in order."""
 
     def __init__(self) -> None:
-        self.batcher = WriteBatcher()
+        self.batcher = ConnectionBatcher()
         self.ran: list[str] = []
 
     def schedule(self, user: str, count: int) -> None:

@@ -24,10 +24,10 @@ from datum_compute.server.http.metrics import PortMetrics
 from datum_compute.server.http.request_parser import ParsedRequest, RequestParser, Stage
 from datum_compute.server.http.response_writer import (
     CONTINUE,
+    ConnectionBatcher,
     HttpDate,
     ResponseWriter,
     UpgradedConnection,
-    WriteBatcher,
     encode_head,
     encode_stream_head,
     encode_upgrade_head,
@@ -62,7 +62,7 @@ class ServerState:
     budget: SendBudget
     metrics: PortMetrics
     note_released: Callable[[int], None]  # takes the bytes that a connection has freed
-    batcher: WriteBatcher = field(default_factory=WriteBatcher)
+    batcher: ConnectionBatcher = field(default_factory=ConnectionBatcher)
     # Number of requests by user that wait, or whose large response is being sent; never 0.
     unfinished: dict[str, int] = field(default_factory=dict)
     stopping: bool = False
@@ -143,8 +143,8 @@ class HttpConnection(asyncio.Protocol):
         elif not self._is_ending:
             self._parser.feed(data)
             if self._waits_for_turn:
-                self._set_reading(False)  # many connections of the user are served first
-            elif self._shared.unfinished and self._parser.requests and self._can_go_ahead():
+                self._set_reading(False)  # other connections of the user come first
+            elif self._shared.unfinished and self._parser.requests and self._can_run_immediately():
                 self._advance()
             else:
                 self._waits_for_turn = True
@@ -235,13 +235,15 @@ class HttpConnection(asyncio.Protocol):
 
     # --- Reading
 
-    def _can_go_ahead(self) -> bool:
-        """Return True if the request is dispatched before the next batch, and its response written
-        at once, while other users have unfinished requests. That is so if this user has none: the
-        batch of a flood takes most of a pass of the event loop."""
+    def _can_run_immediately(self) -> bool:
+        """Return True if the request may be dispatched before the next batch.
+
+        This is so if only other users have unfinished requests. The batch of a flood of requests
+        takes most of a pass of the event loop, and this user does not wait for it.
+        """
         if self._account.user in self._shared.unfinished:
             return False
-        return self._shared.batcher.take_place_ahead()
+        return self._shared.batcher.try_immediate()
 
     def _schedule(self, step: Callable[[], None]) -> None:
         self._shared.batcher.schedule(step, self._account.user)

@@ -19,6 +19,8 @@ from datum_compute.api.http import LARGE_CHUNK_BYTES, BufferedStream, Response
 from datum_compute.server.encoding.list_body import PIECE_BYTES, slices
 from datum_compute.server.http.send_budget import SendAccount
 
+_log = logging.getLogger(__name__)
+
 # --- The bytes of a response: head, chunks, date
 
 
@@ -78,25 +80,28 @@ def _status_line(status: int, content_type: str) -> str:
     return f"HTTP/1.1 {status} {phrase}\r\ncontent-type: {content_type}\r\n"
 
 
-_log = logging.getLogger(__name__)
+# --- Batches: the steps of all connections in one pass of the event loop
+
 
 # Large responses are sent in pieces. All connections together send this many pieces in one pass of
 # the loop: encrypting one takes 0.1 to 0.2 ms.
 PIECES_PER_PASS = 2
 # Steps in one batch: 0.1 to 0.5 ms of requests and responses. The other steps run in the next
-# passes of the loop, so that a flood of many connections does not make one pass long.
+# passes of the loop, so that a flood of requests does not make one pass long.
 STEPS_PER_PASS = 6
-# So many requests of users without unfinished requests are served before each batch. More of them
-# are a crowd, which a batch serves with less CPU time.
-AHEAD_PER_BATCH = 4
+# Requests between two batches that are served immediately, because their users have no unfinished
+# requests. Further ones wait for the batch, which needs less CPU time for many requests.
+IMMEDIATE_PER_BATCH = 4
 
 Step = Callable[[], None]
 
 
-class WriteBatcher:
-    """Batches the work of all connections in one pass of the loop: first it dispatches requests
-    that have arrived, then it writes all responses. While more than ``STEPS_PER_PASS`` steps wait,
-    users take turns."""
+class ConnectionBatcher:
+    """Runs the steps of all connections in batches, at most one batch in a pass of the event loop.
+
+    A batch dispatches requests that have arrived, and then writes all responses. It runs at most
+    ``STEPS_PER_PASS`` steps. While more of them wait, users take turns.
+    """
 
     def __init__(self) -> None:
         # The waiting steps of each user. The user whose turn is next comes first.
@@ -104,7 +109,7 @@ class WriteBatcher:
         self._is_scheduled = False
         self._flushes: list[Step] | None = None
         self._pieces: deque[asyncio.Future[None]] = deque()
-        self._ahead = 0  # requests served since the last batch
+        self._immediate = 0  # requests served immediately since the last batch
 
     def schedule(self, step: Step, user: str) -> None:
         """Run ``step`` after the other steps of ``user``, in one of the next batches."""
@@ -120,11 +125,11 @@ class WriteBatcher:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._run)
 
-    def take_place_ahead(self) -> bool:
-        """Return True if one more request may be served before the next batch."""
-        if self._ahead >= AHEAD_PER_BATCH:
+    def try_immediate(self) -> bool:
+        """Return True, and count the request, if it may be served before the next batch."""
+        if self._immediate >= IMMEDIATE_PER_BATCH:
             return False
-        self._ahead += 1
+        self._immediate += 1
         return True
 
     def on_flush(self, flush: Step) -> bool:
@@ -156,7 +161,7 @@ class WriteBatcher:
 
     def _run(self) -> None:
         self._is_scheduled = False
-        self._ahead = 0
+        self._immediate = 0
         flushes: list[Step] = []
         self._flushes = flushes
         _run_each(self._take_steps())
@@ -167,7 +172,7 @@ class WriteBatcher:
             self._schedule_batch()
 
     def _take_steps(self) -> list[Step]:
-        """Remove and return the steps of one batch: one of each user in turn."""
+        """Remove and return the steps of the next batch. Each user in turn adds one step."""
         waiting = self._steps
         taken: list[Step] = []
         while waiting and len(taken) < STEPS_PER_PASS:
@@ -175,7 +180,7 @@ class WriteBatcher:
             steps = waiting.pop(user)
             taken.append(steps.popleft())
             if steps:
-                waiting[user] = steps  # now the last in turn
+                waiting[user] = steps  # the user is now the last in turn
         return taken
 
 
@@ -197,16 +202,20 @@ WRITE_BYTES_MAX = 32 * 1024  # two TLS records
 STREAM_CHUNKS_BYTES = 16 * 1024
 # High-water mark: with more than this in its buffer the transport pauses writing.
 UNSENT_HIGH_BYTES = 16 * 1024
-# The buffer below the TLS layer cannot be measured. It is full when data waits in the buffer above.
+# Size of the buffer below the TLS layer, which cannot be measured. It counts as full while data
+# waits in the buffer above.
 TLS_BUFFER_BYTES = 64 * 1024
 
 
 class ResponseWriter:
-    """``write`` never waits; senders of large data await ``wait_writable`` first. Inside a batch,
-    ``write`` and ``close`` take effect at its end."""
+    """Writes to the transport of one connection.
+
+    ``write`` never waits; senders of large data await ``wait_writable`` first. Inside a batch,
+    ``write`` and ``close`` take effect at its end.
+    """
 
     def __init__(
-        self, transport: asyncio.Transport, batcher: WriteBatcher, account: SendAccount
+        self, transport: asyncio.Transport, batcher: ConnectionBatcher, account: SendAccount
     ) -> None:
         self._transport = transport
         self._batcher = batcher
