@@ -76,7 +76,9 @@ def test_a_deploy_to_a_paused_workload_succeeds_and_reports_the_pause(
     assert "paused: false -> true" in cli.err
     assert cli.run(*DEPLOY, "--image=web:2", "--timeout=60s") == 0, cli.err
     output = cli.out + cli.err
-    assert "Paused: nothing is replaced until it is resumed: datumctl compute" in output
+    assert (
+        "Paused: no instance is replaced until you resume the rollout: datumctl compute" in output
+    )
     assert "The rollout of web is paused: 0 of 1 instance are up to date." in output
     assert "datumctl compute rollout resume web" in output
     assert "web is ready" not in output

@@ -44,7 +44,7 @@ VERBS: tuple[Verb, ...] = (
         "scale", "datum_compute.cli.commands.scale", "Change how many instances run in each city."
     ),
     Verb("restart", "datum_compute.cli.commands.restart", "Replace every instance, in order."),
-    Verb("stop", "datum_compute.cli.commands.stop", "Stop every instance, and keep it."),
+    Verb("stop", "datum_compute.cli.commands.stop", "Stop a workload and keep its instances."),
     Verb("start", "datum_compute.cli.commands.start", "Start a stopped workload."),
     Verb(
         "rollout",

@@ -38,7 +38,10 @@ def test_an_unavailable_city_causes_a_warning() -> None:
     write = Write(WORKLOAD, "default", in_cities(("LHR", "DFW")), None)
     (warned,) = check_cities_known(write, answers)
     assert isinstance(warned, AdmissionWarning)
-    assert "LHR cannot be used now, and is waited for: Cell lhr does not respond" in warned.text
+    assert (
+        "LHR cannot start instances now, and the workload waits for it: Cell lhr does not respond"
+        in warned.text
+    )
     open_again = Answers(listed={LOCATIONS: [closed, a_location("LHR"), a_location("DFW")]})
     assert list(check_cities_known(write, open_again)) == []
 

@@ -240,14 +240,14 @@ def test_the_grace_period_of_a_stopping_instance_is_progress() -> None:
     timer = StallTimer()
     timer.record("counts", [CRASHING], 100.0)
     timer.record("counts", [CRASHING], 110.0)
-    assert timer.moved_s == 100.0
+    assert timer.progressed_at_s == 100.0
     timer.record("counts", [CRASHING, STOPPING], 110.0)
     timer.record("counts", [CRASHING, STOPPING], 139.0)
-    assert (timer.moved_s, timer.is_waiting) == (139.0, True)
+    assert (timer.progressed_at_s, timer.is_waiting) == (139.0, True)
     timer.record("counts", [CRASHING], 141.0)
-    assert (timer.moved_s, timer.is_waiting) == (139.0, False)
+    assert (timer.progressed_at_s, timer.is_waiting) == (139.0, False)
     timer.record("other counts", [CRASHING], 142.0)
-    assert timer.moved_s == 142.0
+    assert timer.progressed_at_s == 142.0
 
 
 def test_an_instance_that_exceeds_its_grace_period_is_no_progress() -> None:
@@ -256,7 +256,7 @@ def test_an_instance_that_exceeds_its_grace_period_is_no_progress() -> None:
     timer.record("counts", [STOPPING], 190.0)
     timer.record("counts", [], 191.0)
     timer.record("counts", [STOPPING], 192.0)
-    assert timer.moved_s == 130.0
+    assert timer.progressed_at_s == 130.0
 
 
 @pytest.mark.parametrize(("setting", "expected"), [(None, 5), (60, 60), (0, 0)])

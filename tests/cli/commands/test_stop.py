@@ -76,9 +76,11 @@ def test_stop_without_a_wait_returns_at_once_and_a_late_stop_ends_with_its_cause
     world.player = no_controllers
     assert cli.run("stop", "web", "--no-wait") == 0
     assert spec(world)["stopped"] is True
-    world.player = halted("Stopping", "Waiting for DFW to stop, because the workload is stopped")
+    world.player = halted(
+        "Stopping", "Instances in DFW are being stopped, because the workload is stopped"
+    )
     assert cli.run("stop", "web", "--timeout=1s") == 21
-    assert "is not stopped after 1s: Waiting for DFW to stop" in cli.err
+    assert "is not stopped after 1s: Instances in DFW are being stopped" in cli.err
 
 
 def test_the_event_of_a_stop_has_the_documented_fields(cli: CliRunner, world: World) -> None:

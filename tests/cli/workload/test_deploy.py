@@ -131,14 +131,14 @@ def test_a_quota_without_a_bucket_refuses_nothing(cli: CliRunner, world: World) 
 def test_an_unavailable_city_causes_a_warning(
     cli: CliRunner, world: World, reason: str, again: bool
 ) -> None:
-    """What runs in a drained city is changed there all the same."""
+    """A drained city updates the instances that it has."""
 
     async def close(client: Client) -> None:
         available = condition("Available", "False", reason, "Cell dfw is away.")
         await patch_status_of(client, LOCATION_BINDING, Ref("", "dfw"), {"conditions": [available]})
 
     world.do(close)
-    warning = "DFW cannot be used now, and is waited for: Cell dfw is away"
+    warning = "DFW cannot start instances now, and the workload waits for it: Cell dfw is away"
     assert cli.run(*FIRST) == 0
     assert cli.err.count(warning) == 1
     assert cli.run("deploy", "web", "--image=web:2", "--dry-run") == 0
@@ -172,7 +172,7 @@ def test_referenced_objects_must_exist_with_their_keys(
     (tmp_path / "web.yaml").write_text(yaml.safe_dump(wanted))
     run = ("deploy", "-f", "web.yaml", "--no-wait")
     assert cli.run(*run) == 3
-    assert "names ConfigMap/settings: there is none" in cli.err
+    assert "names ConfigMap/settings: it does not exist" in cli.err
 
     async def create(client: Client) -> None:
         metadata = ObjectMeta(name="settings", namespace=NAMESPACE)
@@ -353,7 +353,7 @@ def test_a_preview_sends_the_same_requests_without_the_access(cli: CliRunner, wo
 
 
 def test_a_deploy_that_uses_no_more_quota_does_not_check_it(cli: CliRunner, world: World) -> None:
-    """The quota may have been lowered since; an update in place is possible all the same."""
+    """The quota may have been lowered since; an update in place is still possible."""
     cli.run(*FIRST)
     world.do(lambda client: bucket(client, INSTANCES, 1, 1))
     assert cli.run("deploy", "web", "--image=web:2", "-y") == 0

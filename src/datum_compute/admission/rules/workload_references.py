@@ -167,7 +167,8 @@ def check_cities_known(write: Write, answers: Answers) -> Iterable[Finding]:
         problem = problems.get(city)
         if problem is not None:
             yield AdmissionWarning(
-                f"{path}: {city} cannot be used now, and is waited for: {problem}"
+                f"{path}: {city} cannot start instances now, and the workload waits for it: "
+                f"{problem}"
             )
         if city not in known:
             why = (

@@ -32,6 +32,7 @@ from datum_compute.cli.workload.crashes import (
     print_deleted_instance,
     print_earlier_versions,
     read_crash_reports,
+    select_crashes,
     split_by_template,
 )
 from datum_compute.cli.workload.observe import find_workload, observe_parts
@@ -71,9 +72,9 @@ def explain(ctx: click.Context, name: str, output_format: str) -> None:
         try:
             chain = await _read_chain(session, name)
         except MissingError:
-            if not (ends := await read_crash_reports(session, name)):
+            if not (reports := await read_crash_reports(session, name)):
                 raise
-            print_deleted_instance(session, name, output_format, ends)
+            print_deleted_instance(session, name, output_format, reports)
             return
         print_document(
             session.output,
@@ -90,13 +91,13 @@ def explain(ctx: click.Context, name: str, output_format: str) -> None:
 class Chain:
     """The links of an explanation with the plane of each, and how the instance ended before.
 
-    ``ends`` are crashes with the current template, ``earlier_ends`` those with earlier templates.
+    ``crashes`` are the reports of the current template, ``earlier_crashes`` those of others.
     """
 
     links: tuple[tuple[str, Link], ...]
     steps: tuple[str, ...]
-    ends: tuple[JsonObject, ...] = ()
-    earlier_ends: tuple[JsonObject, ...] = ()
+    crashes: tuple[JsonObject, ...] = ()
+    earlier_crashes: tuple[JsonObject, ...] = ()
 
     @property
     def cause(self) -> Link:
@@ -134,17 +135,17 @@ async def _chain(
     deployments: list[WorkloadDeployment],
 ) -> Chain:
     links, cause = [(session.target_name, link) for link in explanation.links], explanation.cause
-    ends: list[JsonObject] = []
+    reports: list[JsonObject] = []
     if cause.status != TRUE:
         links += await links_on_other_planes(session, cause, instances)
         # Only the cell has the crash reports; do not wait for a cell that is unreachable.
         if cause.kind == INSTANCE.kind and cause.reason != Reason.CELL_UNREACHABLE:
-            ends = await read_crash_reports(session, cause.ref.name)
+            reports = await read_crash_reports(session, cause.ref.name)
     links = [
         (plane, replace(link, command=session.complete_command(link.command)))
         for plane, link in links
     ]
-    crashes = [end for end in ends if not end["planned"]]
+    crashes = select_crashes(reports)
     template = _current_template(cause.ref, instances, deployments)
     current, earlier = split_by_template(crashes, template)
     return Chain(tuple(links), explanation.steps, tuple(current), tuple(earlier))
@@ -191,8 +192,8 @@ def _print(session: Session, chain: Chain) -> None:
         data(f"Plan ({_basis_of_plan(chain, now)}):" if chain.as_of else "Plan:")
     for step in chain.steps:
         data(f"  {one_line(step)}")
-    print_crash_reports(session, list(chain.ends))
-    print_earlier_versions(session, list(chain.earlier_ends))
+    print_crash_reports(session, list(chain.crashes))
+    print_earlier_versions(session, list(chain.earlier_crashes))
 
 
 def _without_repeated_links(links: Sequence[tuple[str, Link]]) -> list[tuple[str, Link]]:
@@ -225,8 +226,8 @@ def chain_document(chain: Chain) -> ExplanationDocument:
         cause=links[-1],
         plan=list(chain.steps),
         plan_as_of=chain.as_of,
-        crashes=list(chain.ends),
-        earlier_crashes=list(chain.earlier_ends),
+        crashes=list(chain.crashes),
+        earlier_crashes=list(chain.earlier_crashes),
     )
 
 

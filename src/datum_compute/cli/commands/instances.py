@@ -361,24 +361,24 @@ def describe(ctx: click.Context, name: str, show_values: bool, output_format: st
     """
 
     async def body(session: Session) -> None:
-        ends = await read_crash_reports(session, name)
+        reports = await read_crash_reports(session, name)
         try:
             instance = await find_instance(session, name)
         except MissingError:
-            if not ends:
+            if not reports:
                 raise
-            print_deleted_instance(session, name, output_format, ends)
+            print_deleted_instance(session, name, output_format, reports)
             return
         (row,) = await resolve_owners(session, [instance])
 
         def lines() -> None:
             _print(session, row, show_values)
-            print_crash_reports(session, ends)
+            print_crash_reports(session, reports)
 
         print_document(
             session.output,
             output_format,
-            lambda: _description(row, show_values, ends),
+            lambda: _description(row, show_values, reports),
             lines,
             f"instance/{name}",
         )
@@ -397,7 +397,7 @@ async def find_instance(session: Session, name: str) -> Instance:
 
 
 def _description(
-    row: InstanceRow, show_values: bool, ends: list[JsonObject]
+    row: InstanceRow, show_values: bool, reports: list[JsonObject]
 ) -> InstanceDescription:
     instance = row.instance
     return extend_document(
@@ -417,7 +417,7 @@ def _description(
         ],
         gates=[gate.name for gate in _gates(instance)],
         last_wake=wake_document(instance),
-        crashes=ends,
+        crashes=reports,
     )
 
 

@@ -63,7 +63,7 @@ class WorkloadLogReader:
     selected: LogFilter
     cursors: dict[str, JsonObject] = field(default_factory=dict)
     is_first: bool = True
-    missed: dict[str, None] = field(default_factory=dict)
+    unreadable: dict[str, None] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
 
     async def new_lines(self) -> list[LogEntry]:
@@ -82,7 +82,7 @@ class WorkloadLogReader:
 
     def refuse_if_nothing_was_read(self) -> None:
         """Raise if no log could be read: the result would look like an empty log."""
-        if self.names and all(name in self.missed for name in self.names):
+        if self.names and all(name in self.unreadable for name in self.names):
             raise BusyError(
                 f"Cannot read the log of any of the {len(self.names)} instances of "
                 f"{self.workload!r}.",
@@ -120,11 +120,11 @@ class WorkloadLogReader:
         try:
             page = await self._read_page(name)
         except ServiceUnavailable as error:
-            if name not in self.missed:
+            if name not in self.unreadable:
                 self.session.print_note(f"Warning: {error.message}")
-            self.missed[name] = None
+            self.unreadable[name] = None
             return {}
-        self.missed.pop(name, None)
+        self.unreadable.pop(name, None)
         return page
 
     async def _read_page(self, name: str) -> JsonObject:
@@ -222,11 +222,11 @@ def logs(
     search: str,
     output_format: str,
 ) -> None:
-    """Show the logs of the instances of the workload NAME, in the order of time.
+    """Show the logs of the instances of the workload NAME, ordered by time.
 
     The logs of a deleted instance are kept for a day: select it with --instance. Simulated
-    instances have no logs. If the log of an instance cannot be read, a warning is printed; the
-    command fails if that is so for all instances. With -o json each line is a JSON object.
+    instances have no logs. A log that cannot be read causes a warning; the command fails if none
+    can be read. With -o json each line is a JSON object.
 
     \b
     Examples:

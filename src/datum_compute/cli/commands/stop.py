@@ -25,15 +25,16 @@ from datum_compute.cli.workload.observe import belongs_to, find_workload
 from datum_compute.cli.workload.wait import StateReached, WatchNext, wait_until
 
 
-@click.command("stop", short_help="Stop every instance, and keep it.")
+@click.command("stop", short_help="Stop a workload and keep its instances.")
 @workload_argument
 @wait_options(default="1m")
 @output_option("table", "json")
 @connection_options
 @click.pass_context
 def stop(ctx: click.Context, name: str, wait: bool, timeout_s: int, output_format: str) -> None:
-    """Stop all instances of the workload NAME. They keep their names, addresses and quota, and
-    `start` starts them again. Changes that you make meanwhile take effect then.
+    """Stop all instances of the workload NAME. They keep their names, addresses and quota.
+
+    `start` starts them again. Changes to a stopped workload take effect when it starts.
 
     \b
     Examples:
@@ -65,7 +66,7 @@ async def _wait_until_stopped(session: Session, name: str, timeout_s: float) -> 
         workload = await find_workload(session, name)
         if workload.metadata.uid != uid or not workload.spec.stopped:
             raise ConflictError(
-                f"Workload {name!r} was changed by another client while it stopped.",
+                f"Workload {name!r} was changed by another client while this command waited.",
                 f"Show its status: {session.command('status', name)}",
             )
         available = find_condition(workload.status.conditions, AVAILABLE)
@@ -82,12 +83,12 @@ async def _wait_until_stopped(session: Session, name: str, timeout_s: float) -> 
     except TimeoutError:
         raise TimedOutError(
             f"{name!r} is not stopped after {render_age(timeout_s)}: {one_line(latest)}",
-            f"It continues to stop. Show its status: {session.command('status', name)}",
+            f"It is still being stopped. Show its status: {session.command('status', name)}",
         ) from None
     except asyncio.CancelledError:
         # Only Ctrl-C cancels a command; what was written stays written.
         raise StoppedError(
-            f"Stopped waiting; {name!r} continues to stop.",
+            f"Stopped waiting; the instances of {name!r} are still being stopped.",
             f"Show its status: {session.command('status', name)}",
         ) from None
     elapsed_s = clock() - started_s

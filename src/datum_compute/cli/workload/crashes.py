@@ -13,12 +13,13 @@ from datum_compute.cli.render.documents import DeletedInstance
 from datum_compute.cli.render.listing import age_since, print_document
 from datum_compute.cli.render.output import one_line
 
-_RESTARTS_IN_VAIN = 2
+# A program that crashed again after this many restarts is in a crash loop.
+_CRASH_LOOP_RESTARTS = 2
 _RECOVERED_AFTER_S = 600.0  # the drivers count an instance that ran for this long as recovered
 
 
 async def read_crash_reports(session: Session, name: str) -> list[JsonObject]:
-    """Return the reports, the oldest first; none if they cannot be read, or not in time."""
+    """Return the reports, the oldest first. Return none if they cannot be read in time."""
     try:
         async with asyncio.timeout(session.environment.timeouts.side_read_s):
             found = await session.gateway.get_raw(instance_path(session.namespace, name, "crashes"))
@@ -29,36 +30,43 @@ async def read_crash_reports(session: Session, name: str) -> list[JsonObject]:
 
 
 def split_by_template(
-    ends: list[JsonObject], template_hash: str
+    reports: list[JsonObject], template_hash: str
 ) -> tuple[list[JsonObject], list[JsonObject]]:
-    """Return the ends with this template, and those with another one.
+    """Return the reports of this template, and those of other templates.
 
-    An end without a hash counts as one with this template: an earlier release reported it.
+    A report without a hash counts as one of this template: an earlier release wrote it.
     """
-    current = [end for end in ends if end.get("templateHash", "") in ("", template_hash)]
-    return current, [end for end in ends if end not in current]
+    current = [
+        report for report in reports if report.get("templateHash", "") in ("", template_hash)
+    ]
+    return current, [report for report in reports if report not in current]
 
 
-def is_crash_loop(ends: list[JsonObject], template_hash: str) -> bool:
+def select_crashes(reports: list[JsonObject]) -> list[JsonObject]:
+    """Return the reports of crashes, without ends that the platform requested."""
+    return [report for report in reports if not report["planned"]]
+
+
+def is_crash_loop(reports: list[JsonObject], template_hash: str) -> bool:
     """Return True if an instance with this template crashed again after two restarts.
 
-    A program may need a restart, such as one that starts before its database. Restarts before a
-    long run do not count: after it, the driver restarts the instance without delay again.
+    One or two restarts are normal, such as for a program that starts before its database. Restarts
+    before a long run do not count: after it, the driver restarts the instance without delay again.
     """
-    current, _ = split_by_template([end for end in ends if not end["planned"]], template_hash)
+    current, _ = split_by_template(select_crashes(reports), template_hash)
     if not current:
         return False
     last = current[-1]
     ended_s, restarts = unix_time(last["endedAt"]), int(last["restarts"])
     ran_s = ended_s - (unix_time(last["startedAt"]) or ended_s)
-    return restarts >= _RESTARTS_IN_VAIN and ran_s < _RECOVERED_AFTER_S
+    return restarts >= _CRASH_LOOP_RESTARTS and ran_s < _RECOVERED_AFTER_S
 
 
-def print_crash_reports(session: Session, ends: list[JsonObject]) -> None:
+def print_crash_reports(session: Session, reports: list[JsonObject]) -> None:
     """Print the last report in full, and the earlier ones in one line each."""
-    if not ends:
+    if not reports:
         return
-    *earlier, last = ends
+    *earlier, last = reports
     data, now = session.output.data, session.environment.now()
     data("")
     data(f"Ended {age_since(last['endedAt'], now)} ago: {one_line(last['message'])}")
@@ -72,48 +80,48 @@ def print_crash_reports(session: Session, ends: list[JsonObject]) -> None:
     _print_summary(session, "Ended before:", earlier)
 
 
-def print_earlier_versions(session: Session, ends: list[JsonObject]) -> None:
-    """Print in a line each how the instance ended with other templates."""
-    if ends:
+def print_earlier_versions(session: Session, reports: list[JsonObject]) -> None:
+    """Print one line for each report of another template."""
+    if reports:
         session.output.data("")
-    _print_summary(session, "Ended before, with another version:", ends)
+    _print_summary(session, "Ended before, with another version:", reports)
 
 
-def _print_summary(session: Session, title: str, ends: list[JsonObject]) -> None:
+def _print_summary(session: Session, title: str, reports: list[JsonObject]) -> None:
     data, now = session.output.data, session.environment.now()
-    if ends:
+    if reports:
         data(title)
-    for end in reversed(ends):
-        data(f"  {age_since(end['endedAt'], now)} ago: {one_line(end['message'])}")
+    for report in reversed(reports):
+        data(f"  {age_since(report['endedAt'], now)} ago: {one_line(report['message'])}")
 
 
 def print_deleted_instance(
-    session: Session, name: str, output_format: str, ends: list[JsonObject]
+    session: Session, name: str, output_format: str, reports: list[JsonObject]
 ) -> None:
     """Print the reports of an instance that was deleted."""
 
     def lines() -> None:
         session.output.data(f"Instance {name} ({session.target_name}) is gone.")
-        print_crash_reports(session, ends)
+        print_crash_reports(session, reports)
 
-    message = ends[-1]["message"]
-    document = DeletedInstance(name=name, status="Gone", message=message, crashes=ends)
+    message = reports[-1]["message"]
+    document = DeletedInstance(name=name, status="Gone", message=message, crashes=reports)
     print_document(session.output, output_format, lambda: document, lines, f"instance/{name}")
 
 
-def _exit_fields(end: JsonObject) -> list[tuple[str, str]]:
-    code = "" if end["exitCode"] is None else str(end["exitCode"])
-    out_of_memory = " (out of memory)" if end["outOfMemory"] else ""
-    ran = f"{end['startedAt']} to {end['endedAt']}" if end["startedAt"] else ""
+def _exit_fields(report: JsonObject) -> list[tuple[str, str]]:
+    code = "" if report["exitCode"] is None else str(report["exitCode"])
+    out_of_memory = " (out of memory)" if report["outOfMemory"] else ""
+    ran = f"{report['startedAt']} to {report['endedAt']}" if report["startedAt"] else ""
     fields = [
-        ("Container", end["container"]),
+        ("Container", report["container"]),
         ("Exit code", f"{code}{out_of_memory}"),
         ("Ran", ran),
-        ("Restarts", str(end["restarts"])),
-        *(("Probe", f"{title}: {words}") for title, words in end["probes"].items()),
+        ("Restarts", str(report["restarts"])),
+        *(("Probe", f"{title}: {result}") for title, result in report["probes"].items()),
     ]
     return [(title, text) for title, text in fields if text]
 
 
-def _timeline(end: JsonObject) -> list[str]:
-    return [f"{event['at']}  {event['text']}" for event in end["moments"]]
+def _timeline(report: JsonObject) -> list[str]:
+    return [f"{event['at']}  {event['text']}" for event in report["moments"]]

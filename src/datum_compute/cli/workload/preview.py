@@ -164,7 +164,7 @@ def _pause_warnings(session: Session, after: Workload) -> list[str]:
     if not after.spec.paused:
         return []
     resume = session.command("rollout", "resume", after.metadata.name)
-    return [f"Paused: nothing is replaced until it is resumed: {resume}"]
+    return [f"Paused: no instance is replaced until you resume the rollout: {resume}"]
 
 
 # --- cities: warn of those that are drained or not ready
@@ -190,7 +190,9 @@ def _city_warnings(
         if condition is None or (condition.reason == Reason.CELL_DRAINED and city in cities_in_use):
             continue
         why = one_line(condition.message).rstrip(".")
-        warnings.append(f"Warning: {city} cannot be used now, and is waited for: {why}")
+        warnings.append(
+            f"Warning: {city} cannot start instances now, and the workload waits for it: {why}"
+        )
     return warnings
 
 
@@ -228,8 +230,11 @@ async def _closed_cities(session: Session, before: Workload | None) -> dict[str,
 def plan_instance_changes(
     before: Workload | None, after: Workload, instances: Sequence[Instance]
 ) -> InstanceChanges:
-    """An instance is recreated if the plan changes its template, unless it already runs the new
-    template, as after a rollout that was changed half-way."""
+    """Return the effect of a plan on the instances.
+
+    An instance is recreated if the plan changes its template, unless it already runs the new
+    template, as when a rollout is undone before it is complete.
+    """
     recreated: list[str] = []
     created, kept, cities, at_once = 0, set(), set(), 1
     interruptions: list[Interruption] = []
@@ -317,8 +322,8 @@ async def _preview_quota(
     """Return the use of each quota after the plan, and the shortages.
 
     A plan that creates no instances and keeps their size uses no more quota, so nothing is read. A
-    plan that keeps or lowers the desired number of instances is no shortage: it creates only those
-    that the workload lacks already.
+    plan that does not raise the desired number of instances has no shortage: it creates only
+    instances that are missing already.
     """
     keeps_size = before is not None and _size_fields(before) == _size_fields(after)
     if keeps_size and not changes.created:
@@ -332,7 +337,7 @@ async def _preview_quota(
             _read_size(session, after),
         )
     except (Forbidden, NotFound):
-        return ["not checked: no right to read it"], []
+        return ["not checked: no permission to read it"], []
     needed = {r.resource_type: r.amount * replicas for r in requests_of(size)}
     if before is None:
         needed[WORKLOADS.resource_type] = 1
@@ -423,7 +428,7 @@ async def _check_references(
         result, problem = await _check_source(session, (kind, name), keys)
         lines.append(f"{kind}/{name} {result}")
         if problem and not optional:
-            hint = "Create it first, or deploy all the same with --skip-checks."
+            hint = "Create it first, or deploy without it with --skip-checks."
             path = f"spec.template.{field}"
             missing.append(
                 MissingError(f"{path} names {kind}/{name}: {problem}.", hint, field=path)
@@ -440,7 +445,7 @@ async def _check_source(
     try:
         body = await session.client.get_plain(info, Ref(session.namespace, name))
     except NotFound:
-        return "missing", "there is none"
+        return "missing", "it does not exist"
     except Forbidden:
         return "not checked", ""
     present = {*(body.get("data") or {}), *(body.get("binaryData") or {})}

@@ -58,7 +58,7 @@ class Phase(StrEnum):
     SUSPENDED = "Suspended"
 
 
-# Phases of cities whose own deployment does not show that the rollout is not done.
+# Phases that only the status of the Workload shows: the deployment of the city can look complete.
 _CITY_PHASES = {"Waiting": Phase.WAITING, "Failed": Phase.FAILED, "Skipped": Phase.SKIPPED}
 
 
@@ -347,21 +347,21 @@ class StallTimer:
     instance, from the first observation, because the clock of the platform may differ.
     """
 
-    moved_s: float = 0.0
+    progressed_at_s: float = 0.0
     is_waiting: bool = False  # for an instance to stop, within its grace period
-    _progress_from_counts: object = None
+    _counts: object = None
     _stopping_since_s: dict[str, float] = field(default_factory=dict)
 
     def record(self, counts: object, instances: Iterable[Instance], now_s: float) -> None:
         """Record what was observed now. ``counts`` changes with every step of the rollout."""
-        if counts != self._progress_from_counts:
-            self._progress_from_counts, self.moved_s = counts, now_s
+        if counts != self._counts:
+            self._counts, self.progressed_at_s = counts, now_s
         self.is_waiting = False
         for instance in filter(is_stopping, instances):
             since_s = self._stopping_since_s.setdefault(instance.metadata.uid, now_s)
             ends_s = since_s + grace_period_s(instance)
             self.is_waiting = self.is_waiting or now_s < ends_s
-            self.moved_s = max(self.moved_s, min(now_s, ends_s))
+            self.progressed_at_s = max(self.progressed_at_s, min(now_s, ends_s))
 
 
 @dataclass(slots=True)

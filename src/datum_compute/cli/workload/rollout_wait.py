@@ -45,7 +45,7 @@ from datum_compute.cli.workload.wait import StateReached, WatchNext, wait_until
 from datum_compute.planning.explain.advice import Actor
 from datum_compute.planning.explain.explain import Link, explain_workload
 
-_SHORT_S = 60  # shorter waits are printed with tenths of a second
+_TENTHS_BELOW_S = 60  # waits that are shorter are printed with tenths of a second
 
 ACTIONS = {
     Actor.USER: "action required from you",
@@ -115,12 +115,12 @@ class RolloutWatch:
 
     async def _check_stall(self, observed: Observed, workload: Workload, now_s: float) -> None:
         """Report a stall, or raise FailedError if waiting longer would not help."""
-        still_s = now_s - self._timer.moved_s
+        without_progress_s = now_s - self._timer.progressed_at_s
         timeouts = self.session.environment.timeouts
         deployments, instances = observed.deployments.items, observed.instances.items
         exceeded = self._is_failed(workload, deployments)
         may_roll_back = workload.spec.rollout.on_failure == "Rollback"
-        stalled_s = still_s - settling_s(deployments)
+        stalled_s = without_progress_s - settling_s(deployments)
         is_early = stalled_s < min(timeouts.stall_s, timeouts.user_cause_s)
         if not exceeded and (is_early or self._timer.is_waiting):
             return
@@ -135,7 +135,7 @@ class RolloutWatch:
             explain = self.session.command("explain", self.name)
             self.session.emit_event(
                 extend_document(BlockedEvent, cause_document(cause), explain=explain),
-                f"No progress for {render_age(still_s)}: {cause_text(cause)} "
+                f"No progress for {render_age(without_progress_s)}: {cause_text(cause)} "
                 f"({ACTIONS[cause.actor]}; waiting for: {cause.waiting_for}). "
                 f"Next: {cause.command}\nExplain: {explain}",
                 color="yellow",
@@ -149,8 +149,8 @@ class RolloutWatch:
             return True
         if self._crashes.crashing_s(name, now_s) >= self.session.environment.timeouts.crash_s:
             return True
-        ends = await read_crash_reports(self.session, name)
-        return is_crash_loop(ends, instance.spec.controller.template_hash)
+        reports = await read_crash_reports(self.session, name)
+        return is_crash_loop(reports, instance.spec.controller.template_hash)
 
     def _is_failed(self, workload: Workload, deployments: Sequence[WorkloadDeployment]) -> bool:
         """Return True if the rollout exceeded its deadline and is not rolled back.
@@ -297,7 +297,7 @@ def _counts_text(progress: PlaceProgress) -> str:
 def _done_text(name: str, progress: Progress, elapsed_s: float, urls: Sequence[str]) -> str:
     ready = sum(place.ready for place in progress.places)
     cities = len({place.place.city for place in progress.places})
-    took = f"{elapsed_s:.1f} s" if elapsed_s < _SHORT_S else render_age(elapsed_s)
+    took = f"{elapsed_s:.1f} s" if elapsed_s < _TENTHS_BELOW_S else render_age(elapsed_s)
     text = (
         f"{name} is ready: {render_count(ready, 'instance')} in {render_count(cities, 'city')} "
         f"({took})."
