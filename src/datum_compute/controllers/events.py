@@ -70,7 +70,7 @@ EVENT_ONLY_REASONS = {
     "CityRollingOut": "A city gets the new template of the Workload.",
     "CityDone": "A city has completed the rollout of the new template.",
     "CityFailed": "Warning: the rollout of the Workload exceeded its progress deadline in a city.",
-    "CitySkipped": "Warning: a city cannot be updated now; the rollout goes on in the next city.",
+    "CitySkipped": "Warning: a city cannot be updated now; the rollout continues in the next city.",
     "RolledBack": "Warning: a rollout failed, and all cities return to an earlier revision.",
     "Terminating": "The object is being deleted.",
     "Deleted": "The object and everything that belonged to it are deleted. In a project this is "
@@ -215,8 +215,9 @@ def _rollout_events(plane: PlaneName, observed: Any, status: JsonObject) -> Iter
             cause = f": {city.reason}: {city.message}" if city.reason else ""
             yield EventRequest(plane, about, type_, reason, f"{city.city} {what}{cause}")
     if patch.get("failedRevision"):
-        numbers = patch["failedRevision"], patch.get("runningRevision", before.running_revision)
-        message = f"Revision {numbers[0]} failed; all cities return to revision {numbers[1]}"
+        failed = patch["failedRevision"]
+        restored = patch.get("runningRevision", before.running_revision)
+        message = f"Revision {failed} failed; all cities return to revision {restored}"
         yield EventRequest(plane, about, "Warning", "RolledBack", message)
 
 
@@ -256,8 +257,8 @@ def _add_workload(event: EventRequest, subject: ApiObject | None) -> Iterator[Ev
 
 def _workload_of(obj: ApiObject) -> ObjectReference | None:
     """Return the Workload that the labels of a WorkloadDeployment or an Instance name."""
-    of_object = obj.metadata.labels
-    name, uid = of_object.get(labels.WORKLOAD_NAME), of_object.get(labels.WORKLOAD_UID)
+    own = obj.metadata.labels
+    name, uid = own.get(labels.WORKLOAD_NAME), own.get(labels.WORKLOAD_UID)
     if not name or not uid:
         return None
     return ObjectReference(

@@ -54,8 +54,9 @@ def connection_to(cluster: Cluster, secret: Secret | None) -> Connection | None:
 def gateway_connection_to(cluster: Cluster, secret: Secret | None) -> Connection | None:
     """Return the connection to the gateway of a cell.
 
-    Without an annotation with its address, the API of the cell is the gateway. The token is that
-    of the API; another authority may have signed the certificate.
+    An annotation of the Cluster contains the address of the gateway. Without it, the API of the
+    cell is the gateway. The gateway accepts the token of the API. Its certificate may be signed by
+    another authority.
     """
     address = cluster.metadata.annotations.get(GATEWAY, "")
     if not address:
@@ -101,7 +102,7 @@ class _OpenConnection:
 
 
 class CellMembers:
-    """The cells that are connected now."""
+    """The connections of this process to cells."""
 
     def __init__(self, manager: Manager[Any], options: CellMemberOptions) -> None:
         self._manager = manager
@@ -111,7 +112,7 @@ class CellMembers:
     def find_connection(
         self, plane: PlaneName, cluster: Cluster, secret: Secret | None
     ) -> Connection | None:
-        """Return the connection that the cell should have. None: it should not be connected."""
+        """Return the connection that the cell should have; None if it should have none."""
         if plane in self._options.local_cells:
             return None
         return self._options.connection_of(cluster, secret)

@@ -1,11 +1,11 @@
-"""Membership: which planes of projects are engaged in this process, and which are entitled.
+"""Membership: the planes of projects on which the controllers of this process run.
 
 A project is engaged while it exists, so that its namespaces, networks and entitlements are
 reconciled. Controllers with ``entitled_only`` run on it only while it is entitled. A change of
 entitlement disengages and engages the plane, so that all its caches are filled again.
 
-A project that has workloads stays entitled without access, and is suspended: its controllers run,
-and its instances are stopped.
+A project that loses access is suspended. While it has workloads it counts as entitled, so that its
+controllers can stop the instances.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ Reach = Callable[[PlaneName], Awaitable[Client]]
 
 
 class ProjectMembership:
-    """``reach`` returns the client with which controllers access a plane.
+    """The engaged, entitled and suspended planes of projects.
 
-    With ``scope`` they see only the objects of a project that have its labels.
+    ``reach`` returns the client with which controllers access a plane. With ``scope`` they read
+    only the objects of a project that have its labels.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class ProjectMembership:
             yield known
 
     async def engage(self, plane: PlaneName, *, entitled: bool) -> None:
-        """Engage the plane with this entitlement. No-op if it is engaged with it already."""
+        """Engage the plane, entitled or not. No-op if it is engaged in this way already."""
         if self._is_engaged_as(plane, entitled=entitled):
             return
         client = await self._reach(plane)

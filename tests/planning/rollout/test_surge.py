@@ -420,7 +420,7 @@ def test_a_deployment_is_available_while_only_its_surge_instance_serves() -> Non
     available = find_condition(found.deployment.status.conditions, "Available")
     assert available is not None
     assert available.status == "True"
-    assert available.message == "0/1 instances are ready, and 1 surge"
+    assert available.message == "0/1 instances are ready, and 1 surge instance"
 
 
 def test_a_rollout_is_complete_when_its_surge_instances_are_gone() -> None:

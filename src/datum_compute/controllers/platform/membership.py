@@ -2,7 +2,7 @@
 
 A process with the platform plane watches projects and their consumers. A project that loses access
 is suspended, whether access was denied, withdrawn or suspended: its objects stay, its controllers
-run, and its instances are stopped. The finalizer of a deleted consumer is removed when nothing
+run, and its instances are stopped. The finalizer of a deleted consumer is removed when no instance
 runs. A project without access and without workloads is no longer entitled.
 
 A cell without the platform plane works on the projects that have a namespace on the hub, because it
@@ -55,8 +55,8 @@ from datum_compute.runtime.controller import (
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.predicates import never
 
-# Interval of checks while the access of a project ends. The deletion of its last workload triggers
-# a reconcile immediately.
+# Interval of checks while the instances of a project are being stopped. The deletion of its last
+# workload triggers a reconcile immediately.
 RECHECK_S = 0.5
 _WORKLOAD_KINDS: tuple[KindInfo[Any], ...] = (WORKLOAD, DEPLOYMENT)
 
@@ -84,7 +84,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 async def _engage_entitled(
     context: Context, membership: ProjectMembership, plane: PlaneName, consumer: ServiceConsumer
 ) -> Outcome:
-    """Engage the project. A finalizer keeps its consumer until nothing of the project runs."""
+    """Engage the project. A finalizer keeps its consumer until no instance of the project runs."""
     missing = add_finalizer(PLATFORM, CONSUMER, consumer, labels.CONSUMER_FINALIZER)
     await apply_plan(context.planes, Plan(tuple(missing)))
     membership.set_suspended(plane, suspended=False)
@@ -98,18 +98,18 @@ async def _suspend_project(
     plane: PlaneName,
     consumer: ServiceConsumer | None,
 ) -> Outcome:
-    """Suspend a project without access. Release its consumer when nothing runs.
+    """Suspend a project without access. Release its consumer when no instance runs.
 
     While workloads remain, the project counts as entitled, so that its controllers stop them.
     """
-    if not await _is_current(context.planes.require(PLATFORM), plane, consumer):
+    if not await _is_consumer_current(context.planes.require(PLATFORM), plane, consumer):
         return Requeue(RECHECK_S)
     membership.set_suspended(plane, suspended=True)
     if not membership.is_engaged(plane):
         await membership.engage(plane, entitled=False)
     project = context.planes.require(plane)
     if not _has_workloads(project):
-        if not await _is_without_workloads(project):
+        if not await _confirm_without_workloads(project):
             return Requeue(RECHECK_S)
         await membership.engage(plane, entitled=False)
         return await _release_consumer(context, consumer)
@@ -122,7 +122,7 @@ async def _suspend_project(
     return await _release_consumer(context, consumer)
 
 
-async def _is_current(
+async def _is_consumer_current(
     platform: CachedClient, plane: PlaneName, cached: ServiceConsumer | None
 ) -> bool:
     """Return True if a live read of the consumer confirms the cached version or its absence.
@@ -155,8 +155,11 @@ def _has_workloads(project: CachedClient) -> bool:
     return any(project.read(kind).refs() for kind in _WORKLOAD_KINDS)
 
 
-async def _is_without_workloads(project: CachedClient) -> bool:
-    """Return True if live reads find neither an active entitlement nor workloads in the project."""
+async def _confirm_without_workloads(project: CachedClient) -> bool:
+    """Return True if live reads find no workloads in the project.
+
+    Return False while its entitlement is active, because workloads can be created at any time.
+    """
     entitlement = await project.get_uncached(ENTITLEMENT, Ref("", SERVICE))
     is_requested = entitlement is not None and not entitlement.is_terminating
     if entitlement is not None and is_requested and entitlement.status.phase == ACTIVE:

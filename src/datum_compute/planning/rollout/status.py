@@ -406,7 +406,7 @@ def plan_deployment(
 
 @dataclass(frozen=True, slots=True)
 class _Observed:
-    """What is observed of a deployment: its instances, by slot, and how long they take."""
+    """The observed instances of a deployment, their slots, and the waits that end by themselves."""
 
     instances: Sequence[Instance]
     slots: Slots
@@ -564,7 +564,7 @@ def _available_condition(
     if ready or surge:
         message = f"{ready}/{desired} instances are ready"
         if surge:
-            message += f", and {surge} surge"
+            message += f", and {surge} surge instance{'s' * (surge > 1)}"
         value = ConditionValue(TRUE, Reason.STABLE_INSTANCE_FOUND, message)
     elif slots.serving:
         cause = not_ready_cause(slots.by_ordinal[min(slots.serving)])

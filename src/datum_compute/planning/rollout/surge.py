@@ -100,7 +100,8 @@ def unavailable_max(
 class SurgeRemoval:
     """A surge instance to remove, now or, if ``is_deferred``, when enough other instances serve.
 
-    ``only_if_unchanged``: the instance does not serve, unless it has changed since it was read.
+    With ``only_if_unchanged`` it is removed only in the version that was read, which does not
+    serve. A newer version may serve.
     """
 
     ordinal: int
@@ -159,9 +160,9 @@ def find_surge(
     ordinals = range(wanted, wanted + limit)
     present = {n: slots.by_ordinal[n] for n in ordinals if n in slots.by_ordinal}
     updated = {n for n, i in present.items() if is_current(i, current_hash, spec.template.spec)}
-    # After a scale-down in a rollout, instances of former slots are used as surge instances.
     is_held = spec.paused or halt_reason(spec) is not None
     is_rolling = lower.is_outdated and not is_held
+    # After a scale-down in a rollout, instances of former slots are used as surge instances.
     found = {
         number: instance for number, instance in present.items() if is_rolling or number in recorded
     }
@@ -333,7 +334,10 @@ def outdated_removals(
 def _is_in_place(
     found: Mapping[int, Instance], created: frozenset[int], available: frozenset[int]
 ) -> bool:
-    """Return True if every surge instance is available, or stops and is not created again."""
+    """Return True if there are surge instances, and no other one is awaited.
+
+    Each is then available, or it is terminating and is not created again for this template.
+    """
     return bool(found) and all(
         number in available or (instance.is_terminating and number in created)
         for number, instance in found.items()

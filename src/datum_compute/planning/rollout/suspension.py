@@ -1,8 +1,8 @@
-"""Suspended and stopped instances: the reason, the conditions, and the proof that nothing runs.
+"""Suspended and stopped instances: the reason, the conditions, and the proof that none runs.
 
-The instances of a deployment are halted in two cases: the project is suspended, which includes
-access that was denied or withdrawn (``spec.suspended``), or the workload is stopped
-(``spec.stopped``). The platform takes the same steps in both cases:
+Both are called halted. The instances of a deployment are halted in two cases: the project is
+suspended, which includes access that was denied or withdrawn (``spec.suspended``), or the workload
+is stopped (``spec.stopped``). The platform takes the same steps in both cases:
 
 - The workload controller sets the fields on deployments, and the deployment controller of the cell
   on Instances. The provisioner sets ``suspended`` on Servers, and the driver stops the machines.
@@ -10,8 +10,8 @@ access that was denied or withdrawn (``spec.suspended``), or the workload is sto
   keep names, uids, addresses, quota and their position in a rollout. Changes of the spec take
   effect when the instances start again.
 - Instances and deployments report ``Stopping`` until the driver confirms that a machine is stopped,
-  and the reason of the halt from then on. So this reason proves that nothing runs.
-- The project being suspended takes precedence over a stopped workload.
+  and the reason of the halt from then on. So the reason of the halt proves that nothing runs.
+- If the workload is stopped and its project is suspended, the suspension is reported.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def workload_halt_reason(workload: Workload, *, is_suspended: bool) -> Reason | 
 
 
 def halt_cause(reason: Reason) -> str:
-    """Return the cause as a clause for messages, without a capital letter."""
+    """Return the cause as a clause for the middle of a message."""
     return _CAUSES[reason]
 
 
@@ -133,9 +133,9 @@ def is_deployment_stopped(deployment: WorkloadDeployment) -> bool:
 def deployments_still_running(
     deployments: Iterable[WorkloadDeployment],
 ) -> list[WorkloadDeployment]:
-    """Return the deployments of a suspended project that may have a running instance.
+    """Return those of the halted deployments that may have a running instance.
 
-    A cell that is unreachable, or that a deployment does not have, is not waited for.
+    Deployments without a reachable cell are left out, because no cell can confirm their state.
     """
     return [d for d in deployments if not is_deployment_stopped(d) and not _is_unconfirmable(d)]
 

@@ -4,7 +4,7 @@ Rules:
 - Counts are added up.
 - Available is True if any deployment is available. Otherwise the condition of the worst deployment
   is used.
-- A suspended or stopped workload reports that, instead of the conditions of its cities.
+- A suspended or stopped workload reports this state instead of the conditions of its cities.
 - Progressing reports a complete rollout if every city reports one for the current template.
   Otherwise the condition of the worst city is used. It names the cities that wait for their turn.
   After a rollback it is False until the template of the workload changes.
@@ -150,17 +150,20 @@ def workload_status(
 def _halted_available(deployments: Sequence[WorkloadDeployment], reason: Reason) -> ConditionValue:
     """Return Available of a suspended or stopped workload.
 
-    The reason is Stopping until each reachable cell has confirmed that nothing runs.
+    The reason is Stopping until each reachable cell has confirmed that no instance runs.
     """
     running = sorted({d.spec.city_code for d in deployments_still_running(deployments)})
     if running:
-        message = f"Waiting for {', '.join(running)} to stop, because {halt_cause(reason)}"
+        message = (
+            f"Instances in {', '.join(running)} are being stopped, because {halt_cause(reason)}"
+        )
         return ConditionValue(FALSE, Reason.STOPPING, message)
     halted = halted_value(reason)
     missing = sorted({d.spec.city_code for d in deployments if not is_deployment_stopped(d)})
     if not missing:
         return halted
-    message = f"{halted.message}; {', '.join(missing)} cannot confirm it"
+    where = ", ".join(missing)
+    message = f"{halted.message}; it is not confirmed that the instances in {where} are stopped"
     return ConditionValue(FALSE, reason, message)
 
 
@@ -285,9 +288,11 @@ def _progressing_condition(
             conditions.setdefault(found.reason, (found, city))
     value = ConditionValue(TRUE, Reason.ROLLOUT_COMPLETE, "Every city is rolled out")
     if waiting and workload.spec.paused:
-        value = ConditionValue(UNKNOWN, Reason.ROLLOUT_PAUSED, f"Paused before {_names(waiting)}")
+        value = ConditionValue(
+            UNKNOWN, Reason.ROLLOUT_PAUSED, f"Paused before {_city_codes(waiting)}"
+        )
     elif waiting:
-        value = ConditionValue(TRUE, Reason.ROLLING_OUT, f"Next: {_names(waiting)}")
+        value = ConditionValue(TRUE, Reason.ROLLING_OUT, f"Next: {_city_codes(waiting)}")
     elif unreported or not deployments:
         where = ", ".join(sorted(set(unreported))) or "any city"
         value = ConditionValue(UNKNOWN, Reason.AWAITING_PROPAGATION, f"No report yet from {where}")
@@ -298,18 +303,18 @@ def _progressing_condition(
             if reason == Reason.PROGRESS_DEADLINE_EXCEEDED:
                 message += _failure_text(rollout, city)
             if waiting:
-                message += f"; waiting: {_names(waiting)}"
+                message += f"; waiting: {_city_codes(waiting)}"
             value = ConditionValue(condition.status, reason, message)
             break
     return make_condition(PROGRESSING, value, generation=generation, now=now)
 
 
-def _names(cities: Sequence[CityRollout]) -> str:
+def _city_codes(cities: Sequence[CityRollout]) -> str:
     return ", ".join(dict.fromkeys(city.city for city in cities))
 
 
 def _failure_text(rollout: WorkloadRollout, city: str) -> str:
-    """Return the cause of a failed city as the end of a message."""
+    """Return the cause of a failed city, to be appended to a message."""
     failed = (c for c in rollout.cities if c.city == city and c.state == "Failed" and c.message)
     return next((f"; {c.reason}: {c.message}" for c in failed), "")
 
@@ -317,7 +322,7 @@ def _failure_text(rollout: WorkloadRollout, city: str) -> str:
 def _rolled_back_value(rollout: WorkloadRollout) -> ConditionValue:
     failed = [city for city in rollout.cities if city.state == "Failed"]
     causes = "; ".join(f"{city.city}: {city.reason}: {city.message}" for city in failed)
-    message = f"Revision {rollout.failed_revision} failed in {_names(failed)}"
+    message = f"Revision {rollout.failed_revision} failed in {_city_codes(failed)}"
     message += f", and all cities return to revision {rollout.running_revision}; {causes}"
     return ConditionValue(FALSE, Reason.ROLLED_BACK, message)
 
