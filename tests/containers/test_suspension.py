@@ -50,7 +50,8 @@ def test_stop_keeps_the_container_and_start_runs_it_again(real: Real, engine: Te
     assert identity(real) == before
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(url, timeout=5)
-    assert refused.value.code == 503
+    with refused.value:
+        assert refused.value.code == 503
 
     real.kill()
     done = real.up("--driver", "containers", "--engine", engine.socket, "--cells", "dfw,iad")

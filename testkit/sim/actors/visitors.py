@@ -84,6 +84,9 @@ class Visitors:
             machine = provider.alive().get(backend.machine_id)
             if machine is None or connected_to is None or machine.number != connected_to.number:
                 break  # the machine was lost, and its connections with it
+            is_stopped = machine.suspended_from_s is not None
+            if is_stopped or machine.runs_from_s != connected_to.runs_from_s:
+                break  # the machine was stopped on request, and perhaps started again
             if machine.gone_from_s is None and not traffic.runs(backend):
                 self.report_violation(f"I27: {backend.machine_id} sleeps under an open connection")
             if self.now() >= until_s:

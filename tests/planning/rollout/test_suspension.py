@@ -22,7 +22,7 @@ from datum_compute.planning.rollout.machine import (
     step_after_observation,
 )
 from datum_compute.planning.rollout.server import machine_conditions, plan_provisioning
-from datum_compute.planning.rollout.status import deadline_in_s, deployment_status
+from datum_compute.planning.rollout.status import deadline_in_s, deployment_status, plan_deployment
 from datum_compute.planning.rollout.suspension import (
     deployments_still_running,
     is_deployment_stopped,
@@ -162,6 +162,30 @@ def test_a_halt_does_not_change_the_template_hash() -> None:
     assert template_hash(deployment.spec.template) == template_hash(
         halted(deployment).spec.template
     )
+
+
+def test_a_resumed_rollout_lets_outdated_instances_serve_before_it_replaces_them() -> None:
+    """Otherwise a broken template would replace all of them, because none is ready."""
+    scale = ScaleSettings(min_replicas=3, instance_management_policy="Parallel")
+    deployment = a_deployment("web:2", scale=scale)
+    down = [halted_instance(an_instance(n)) for n in (0, 1)]
+    down.append(halted_instance(an_instance(2, "web:2")))
+    during = deployment_status(halted(deployment), down, NOW)
+    resumed = msgspec.structs.replace(deployment, status=during)
+
+    def deleted(instances: list[Instance], now: str) -> list[str]:
+        plan = plan_deployment(CELL, resumed, instances, now)
+        return [a.ref.name for a in plan.actions if isinstance(a, Delete) and not a.deferred]
+
+    assert deleted(down, NOW) == []
+    status = deployment_status(resumed, down, NOW)
+    assert status.resumed_at == NOW
+    resumed = msgspec.structs.replace(resumed, status=status)
+    starting = [an_instance(0, ready=False), an_instance(1, ready=False), down[2]]
+    assert deleted(starting, "2026-01-01T00:00:59Z") == []
+    assert deleted(starting, LATER) == ["web-dfw-1", "web-dfw-0"], "it never became ready"
+    serving = [an_instance(0), an_instance(1), down[2]]
+    assert deleted(serving, "2026-01-01T00:00:10Z") == [], "the update of instance 2 fails"
 
 
 # --- instances and Servers

@@ -173,6 +173,13 @@ class WorkloadDeploymentStatus(ReplicaCounts, frozen=True, kw_only=True):
     progressed_at: Annotated[
         str | None, doc("Time when the rollout last made progress (RFC 3339).")
     ] = None
+    resumed_at: Annotated[
+        str | None,
+        doc(
+            "Time when the deployment last resumed after it was suspended or stopped (RFC 3339). "
+            "Unset if it never did."
+        ),
+    ] = None
     progress_reached: Annotated[
         int | None,
         doc(

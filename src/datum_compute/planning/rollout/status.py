@@ -77,7 +77,13 @@ from datum_compute.planning.rollout.slots import (
 )
 from datum_compute.planning.rollout.stopping import grace_left_s, render_stopping, stopping_value
 from datum_compute.planning.rollout.surge import Surge, surge_conditions
-from datum_compute.planning.rollout.suspension import halt_cause, halt_reason, halted_value
+from datum_compute.planning.rollout.suspension import (
+    halt_cause,
+    halt_reason,
+    halted_value,
+    resumed_at,
+    resuming_instances,
+)
 from datum_compute.planning.workload.templates import template_hash
 
 
@@ -389,6 +395,7 @@ def plan_deployment(
         released = drop_finalizer(plane, DEPLOYMENT, deployment, labels.WORKLOAD_FINALIZER)
         return Plan(tuple(released))
     seconds = min_ready_seconds(deployment, simulated=simulated)
+    unobserved |= resuming_instances(deployment, instances, now)
     min_ready = MinReady(seconds, now, unobserved)
     slots = slots_of(deployment.metadata.name, instances, min_ready)
     surge = observe_surge(deployment, slots, now)
@@ -506,7 +513,10 @@ def _build_status(
     )
     progress = measure_progress(deployment, counted, now, available_surge=len(surge.available))
     counted = msgspec.structs.replace(
-        counted, progressed_at=progress.at, progress_reached=progress.reached
+        counted,
+        progressed_at=progress.at,
+        progress_reached=progress.reached,
+        resumed_at=resumed_at(deployment, now),
     )
     conditions = surge_conditions(deployment, surge, now)
     if halted is not None:

@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from datum_compute.api.compute.deployment import WorkloadDeployment, WorkloadDeploymentSpec
-from datum_compute.api.compute.instance import AVAILABLE, Instance, InstanceControl
+from datum_compute.api.compute.instance import AVAILABLE, READY, Instance, InstanceControl
 from datum_compute.api.compute.server import Server
-from datum_compute.api.compute.workload import Workload
+from datum_compute.api.compute.workload import PROGRESSING, Workload
 from datum_compute.api.conditions import (
     FALSE,
     UNKNOWN,
@@ -29,7 +29,9 @@ from datum_compute.api.conditions import (
     ConditionValue,
     Reason,
     find_condition,
+    is_true,
 )
+from datum_compute.api.meta.timestamps import remaining_s
 
 HALT_REASONS = (Reason.PROJECT_SUSPENDED, Reason.STOPPED)
 # Reasons of Available of a deployment whose cell cannot confirm that its instances are stopped. The
@@ -74,6 +76,37 @@ def halting_value(reason: Reason) -> ConditionValue:
     """Return the value of a condition until the driver confirms that the machine is stopped."""
     message = f"The machine is being stopped, because {halt_cause(reason)}"
     return ConditionValue(FALSE, Reason.STOPPING, message)
+
+
+# --- resumption
+# The instances of a resumed deployment start at the same time. Those of an older template would be
+# replaced immediately, because they were observed as not ready, and a broken new template would
+# then take the city down. They get time to serve first, and the disruption budget applies to them.
+
+RESUME_GRACE_S = 60.0
+
+
+def resumed_at(deployment: WorkloadDeployment, now: str) -> str | None:
+    """Return when the deployment last resumed; ``now`` if its status still reports the halt."""
+    progressing = find_condition(deployment.status.conditions, PROGRESSING)
+    was_halted = progressing is not None and progressing.reason in HALT_REASONS
+    if was_halted and halt_reason(deployment.spec) is None:
+        return now
+    return deployment.status.resumed_at
+
+
+def resuming_instances(
+    deployment: WorkloadDeployment, instances: Iterable[Instance], now: str
+) -> frozenset[str]:
+    """Return the uids of instances that may serve again soon, because the deployment resumed."""
+    since = resumed_at(deployment, now)
+    if since is None or not remaining_s(since, RESUME_GRACE_S, now):
+        return frozenset()
+    return frozenset(
+        instance.metadata.uid
+        for instance in instances
+        if not is_true(instance.status.conditions, READY)
+    )
 
 
 # --- instances
