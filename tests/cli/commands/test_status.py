@@ -82,6 +82,13 @@ def test_status_of_a_broken_workload_shows_the_reason_unchanged(
     assert "Rollout:   In progress: image unavailable (in DFW)\n" in cli.out
 
 
+def test_status_shows_why_a_rollout_has_no_surge_instance(cli: CliRunner, world: World) -> None:
+    missing = condition("SurgeAvailable", "False", "SurgeUnavailable", "DFW: no quota")
+    world.do(lambda client: set_status(client, WORKLOAD, "web", {"conditions": [missing]}))
+    assert cli.run("status", "web") == 0
+    assert "Surge:     DFW: no quota\n" in cli.out
+
+
 def test_status_prints_a_message_once(cli: CliRunner, world: World) -> None:
     world.player = image_missing
     cli.run("deploy", "web", "--image=web:9", "-y", "--timeout=1s")

@@ -155,6 +155,23 @@ def test_a_healthy_workload_has_one_link() -> None:
     assert (link.kind, link.status, link.reason) == ("Workload", TRUE, "AvailablePlacementFound")
 
 
+def test_a_rollout_without_surge_is_explained() -> None:
+    workload, (deployment,), instances = observed("web:1", *GOOD)
+    missing = reported("SurgeAvailable", FALSE, "SurgeUnavailable", "the limit is used up")
+    status = msgspec.structs.replace(
+        deployment.status, conditions=[*deployment.status.conditions, missing]
+    )
+    deployment = msgspec.structs.replace(deployment, status=status)
+    workload = msgspec.structs.replace(
+        workload, status=workload_status(workload, [deployment], NOW)
+    )
+    first = explain_workload(workload, [deployment], instances).links[0]
+    assert (first.condition, first.reason, first.actor) == (
+        *("SurgeAvailable", "SurgeUnavailable"),
+        Actor.WAIT,
+    )
+
+
 def test_a_ready_instance_does_not_hide_the_cause_of_others() -> None:
     workload, (deployment,), (instance,) = observed("web:1", *GOOD, replicas=3)
     explanation = explain_workload(workload, [deployment], [instance])
