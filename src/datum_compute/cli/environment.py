@@ -36,10 +36,10 @@ class CliTimeouts:
     failures_max: int = 60  # failed reads in a row, after which a wait fails
     stall_s: float = 30.0  # a rollout without progress is reported as stalled
     user_cause_s: float = 15.0  # a cause that only the user can remove ends the wait
-    # Without crash reports: an instance that crashes for this long was restarted twice in vain. The
-    # driver restarts it after 10 s and 20 s, and it has to run for 10 s.
+    # Without crash reports: an instance that crashes for this long has crashed again after two
+    # restarts. The driver restarts it after 10 s and 20 s. It has recovered if it runs for 10 s.
     crash_s: float = 60.0
-    first_status_s: float = 30.0  # for an answer to a request for access
+    first_status_s: float = 30.0  # for the first status after a request for access
     completion_s: float = 1.5  # for the names that a shell completes
     side_read_s: float = 5.0  # for additional details from a cell, which may be unreachable
     final_status_s: float = 3.0  # for the last status of an object that was deleted

@@ -166,10 +166,10 @@ class Driver(Protocol):
     async def suspend(self, machine_id: str) -> None:
         """Request that the machine is stopped and kept.
 
-        Its processes get their grace period. What ends is no crash, and nothing starts it again but
-        resume(), also across restarts of this process. Addresses and volumes stay. Until nothing
-        runs, observe() returns phase Stopped with reason Stopping, and from then on with reason
-        Stopped. A machine that does not exist, or is being removed, does not change.
+        Its processes get their grace period, and their exits do not count as crashes. Only resume()
+        starts the machine again, also after a restart of this process. Addresses and volumes stay.
+        observe() returns phase Stopped, with reason Stopping until no process runs, and then with
+        reason Stopped. A machine that does not exist, or is being removed, does not change.
         """
         ...
 

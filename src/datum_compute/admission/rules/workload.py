@@ -118,17 +118,14 @@ def check_canary_city(new: JsonObject, old: JsonObject | None) -> Iterable[Cause
         return
     path = "spec.rollout.canaryCity"
     if policy.get("cityOrder") != "CanaryCity":
-        yield Cause(
-            path, "FieldValueForbidden", "Forbidden: has no effect unless cityOrder is CanaryCity"
-        )
+        yield Cause.forbidden(path, "has no effect unless cityOrder is CanaryCity")
     cities = [normalize_city(c) for p in new["spec"]["placements"] for c in p["cityCodes"]]
     if normalize_city(canary) not in cities:
         present = ", ".join(dict.fromkeys(cities))
-        why = f'Invalid value: "{canary}": must be a city of a placement: {present}'
-        yield Cause(path, "FieldValueInvalid", why)
+        yield Cause.invalid(path, f"must be a city of a placement: {present}", canary)
 
 
-_NONE = (0, "0%")
+_NO_INSTANCES = (0, "0%")
 
 
 def check_rollout_can_proceed(new: JsonObject, old: JsonObject | None) -> Iterable[Cause]:
@@ -136,9 +133,9 @@ def check_rollout_can_proceed(new: JsonObject, old: JsonObject | None) -> Iterab
     for index, placement in enumerate(new["spec"]["placements"]):
         settings = placement["scaleSettings"]
         surge, replicas = settings.get("maxSurge"), settings["minReplicas"]
-        # The default of maxSurge is 1 for one replica; see planning/rollout/slots.py.
-        has_surge = replicas == 1 if surge is None else surge not in _NONE
-        if settings.get("maxUnavailable") in _NONE and not has_surge:
+        # The default of maxSurge is 1 for one replica; see planning/rollout/surge.py.
+        has_surge = replicas == 1 if surge is None else surge not in _NO_INSTANCES
+        if settings.get("maxUnavailable") in _NO_INSTANCES and not has_surge:
             path = f"spec.placements[{index}].scaleSettings"
             default = f", its default for {replicas} replicas" if surge is None else ""
             why = (

@@ -135,7 +135,7 @@ _FLAG_NAMES = {
 @click.option(
     "--auto-rollback/--no-auto-rollback",
     default=None,
-    help="Restore the previous template in all cities if the rollout fails.",
+    help="Return all cities to the last complete rollout if this one fails.",
 )
 @click.option(
     *("-f", "--file", "file"),
@@ -182,8 +182,8 @@ def deploy(
     Flags change only the fields that they name. The plan is shown first: every field that changes,
     the instances that are recreated, and the quota that is used. If nothing changes, the command
     writes nothing and waits for the present rollout. A rollout that fails in a city ends the
-    command with exit code 20; with --auto-rollback the platform then restores the previous template
-    in all cities, even if this command was stopped. Without a workload, it prompts for one on a
+    command with exit code 20. With --auto-rollback the platform then returns all cities to the last
+    complete rollout, even if this command was stopped. Without a workload, it prompts for one on a
     terminal.
 
     \b

@@ -269,8 +269,8 @@ def _report_written(session: Session, workload: Workload, action: PlanAction) ->
 
 
 # --- one small change to an existing workload, such as ``scale`` or ``restart``
-# It is shown, written and waited for without confirmation. Without a change nothing is written, and
-# the present rollout is waited for.
+# The command shows the change, writes it without confirmation, and waits for its rollout. Without a
+# change it writes nothing and waits for the present rollout.
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 A rollout without progress for a while is reported as stalled, with the cause, who has to act and
 the next command. If only the user can remove the cause, the wait ends with an error, because
 waiting longer would not help; if the workload ran before, the hint is how to undo the change. A
-crash is such a cause only if restarts did not help: if a crash report counts two of them, or if
-there are no reports and the instance has been crashing for ``crash_s``. With ``onFailure:
+crash is such a cause only after two restarts, as counted by a crash report, or after the instance
+has been crashing for ``crash_s``. With ``onFailure:
 Rollback`` the wait ends when the platform has decided about the rollback instead. An instance that
 stops within its grace period is not a stall. The rollout itself continues in any case.
 """

@@ -62,8 +62,8 @@ OWNERLESS = "ownerless-instances"
 # Fewer instances are debounced like this many, because each status is copied to the hub and to the
 # project.
 DEBOUNCE_MIN_INSTANCES = 50
-# Longer than the time between two events of an instance that starts. A machine takes longer than a
-# debounce to become ready, so that event enqueues the deployment at once.
+# Longer than the time between two status writes of an instance that starts, so that these cause one
+# reconcile. A machine becomes ready after the debounce, which therefore does not delay that event.
 IDLE_MIN_S = 0.02
 
 

@@ -3,7 +3,7 @@
 - ``run`` must run: it lists and watches the pods of the driver and keeps a cache of them.
 - A pod that is not in the cache is read from the cluster: a machine is absent only if the cluster
   confirms that. While the watch is disconnected, every pod is read.
-- If the cluster does not respond a read, the observation is NOT_OBSERVED, and after
+- If the cluster does not respond to a read, the observation is NOT_OBSERVED, and after
   OBSERVATION_DEADLINE_S the phase is Unknown.
 - `PodApi` reports failures as TransientError, and what the cluster will never accept as
   PermanentError. ``app/pod_client.py`` implements it on a client.

@@ -182,8 +182,8 @@ def observed_status(server: Server, state: MachineReport | None) -> ServerStatus
 
     Phase Unknown changes only phase, reason and message, so that addresses and images are kept. A
     Server that was never observed keeps its empty status. A machine that is stopped, because its
-    Server is suspended, keeps its addresses and images in the same way. It is stopped as well if
-    the driver has no such machine.
+    Server is suspended, keeps its addresses and images in the same way. A missing
+    machine of such a Server counts as stopped.
     """
     if state is None and server.spec.suspended:
         return _stopped_status(server, Reason.STOPPED, "the machine is stopped")

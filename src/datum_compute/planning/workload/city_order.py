@@ -9,10 +9,10 @@ Rules of the order:
   the deployment has. It stays Done until the template changes.
 - A city that is unreachable, drained or not placed is Skipped: it keeps its template, and the next
   city takes its turn. It gets the template when it can be updated again.
-- A new city gets the current template at once. A fallback city has the template of the city that it
-  replaces. A restart of one city applies at once to the template that the city has.
-- A change back to the template that waiting cities still have applies at once to the cities that
-  were updated.
+- A new city gets the current template immediately. A fallback city has the template of the city
+  that it replaces. A restart of one city applies immediately to the template that the city has.
+- A change back to the template that waiting cities still have applies immediately to the cities
+  that were updated.
 
 Rules of a failure: a city has failed when its rollout exceeds the progress deadline. Later cities
 then keep their template until the city recovers or the template changes. With ``onFailure:
@@ -125,7 +125,7 @@ class CitySlot:
 
     placement: str
     city: str
-    wanted: tuple[str, ...]
+    wanted: tuple[str, ...]  # cities in which its replicas should run
     deployments: tuple[WorkloadDeployment, ...]
     template: InstanceTemplate | None  # None for a new city
     template_hash: str
@@ -141,7 +141,7 @@ class CitySlot:
 
 
 class _CityOrder:
-    """The decision for one workload."""
+    """Decides the templates of the cities of one workload."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class _CityOrder:
     ) -> None:
         self._workload = workload
         self._revisions = revisions
-        self._is_frozen = workload.spec.paused or is_halted
+        self._is_paused = workload.spec.paused or is_halted
         self._recorded = workload.status.rollout
         self._spec_hash = template_hash(workload.spec.template)
         self._hashes: list[tuple[InstanceTemplate, str]] = [
@@ -164,13 +164,13 @@ class _CityOrder:
             self._deployments[found.spec.placement_name, found.spec.city_code] = found
 
     def plan(self, assignments: Assignments) -> CityTemplates:
-        slots = self._slots(assignments)
+        slots = self._build_slots(assignments)
         if is_rolled_back(self._workload):
             return self._keep_rolled_back(slots)
         target = self._spec_hash
         for slot in slots:
             self._observe(slot, target)
-        rollback = self._rollback(slots)
+        rollback = self._new_rollback(slots)
         if rollback is not None:
             return CityTemplates({}, rollback, is_rollback_new=True)
         updated = [slot for slot in slots if slot.template_hash == target or not slot.template]
@@ -181,11 +181,13 @@ class _CityOrder:
         for slot in updated:
             if slot.state == "Waiting":
                 slot.state = "RollingOut"
-        return CityTemplates(self._templates(slots, updated), self._rollout(slots, updated, target))
+        return CityTemplates(
+            self._templates_by_city(slots, updated), self._rollout_status(slots, updated, target)
+        )
 
     # --- observation
 
-    def _slots(self, assignments: Assignments) -> list[CitySlot]:
+    def _build_slots(self, assignments: Assignments) -> list[CitySlot]:
         recorded = {(city.placement, city.city): city for city in self._recorded.cities}
         slots = []
         for placement in self._workload.spec.placements:
@@ -291,7 +293,7 @@ class _CityOrder:
         """
         if city_order_of(self._workload) == "Parallel":
             return [slot for slot in slots if slot.template]
-        if self._is_frozen:
+        if self._is_paused:
             return []
         groups = self._groups([slot for slot in slots if slot.state != "Skipped"])
         for group in groups:
@@ -310,7 +312,7 @@ class _CityOrder:
         canaries = [slot for slot in slots if slot.city == chosen] or list(slots[:1])
         return [canaries, [slot for slot in slots if slot not in canaries]]
 
-    def _rollback(self, slots: Sequence[CitySlot]) -> WorkloadRollout | None:
+    def _new_rollback(self, slots: Sequence[CitySlot]) -> WorkloadRollout | None:
         """Return the status that records a new rollback; None if there is none to start."""
         failed = next((slot for slot in slots if slot.state == "Failed"), None)
         completed = self._recorded.completed_template_hash
@@ -321,22 +323,23 @@ class _CityOrder:
             return None
         number = failed_revision.spec.revision
         restored = self._revision_of(completed) or next(
-            (r for r in reversed(self._revisions) if self._is_before(r, number)), None
+            (r for r in reversed(self._revisions) if self._is_restorable(r, number)), None
         )
         if restored is None:
             return None
         return WorkloadRollout(
             template_hash=restored.spec.template_hash,
-            cities=[self._entry(slot) for slot in slots],
+            cities=[self._city_rollout(slot) for slot in slots],
             completed_template_hash=restored.spec.template_hash,
             failed_template_hash=self._spec_hash,
             failed_revision=number,
             running_revision=restored.spec.revision,
         )
 
-    def _is_before(self, revision: WorkloadRevision, number: int) -> bool:
+    def _is_restorable(self, revision: WorkloadRevision, failed: int) -> bool:
+        """Return True if the revision is earlier than the failed one and has another template."""
         spec = revision.spec
-        return spec.revision < number and spec.template_hash != self._spec_hash
+        return spec.revision < failed and spec.template_hash != self._spec_hash
 
     def _keep_rolled_back(self, slots: Sequence[CitySlot]) -> CityTemplates:
         """Give all cities the template that was restored. Failed cities stay reported."""
@@ -364,13 +367,13 @@ class _CityOrder:
             msgspec.structs.replace(
                 self._recorded,
                 template_hash=target,
-                cities=[self._entry(slot, target) for slot in slots],
+                cities=[self._city_rollout(slot, target) for slot in slots],
             ),
         )
 
     # --- results
 
-    def _templates(
+    def _templates_by_city(
         self, slots: Sequence[CitySlot], updated: Sequence[CitySlot]
     ) -> dict[tuple[str, str], InstanceTemplate]:
         templates = {}
@@ -379,10 +382,12 @@ class _CityOrder:
                 is_updated = slot in updated or slot.template is None
                 base = self._workload.spec.template if is_updated else slot.template
                 assert base is not None
-                templates[slot.placement, city] = self._in_city(slot, city, base, is_updated)
+                templates[slot.placement, city] = self._template_in_city(
+                    slot, city, base, is_updated
+                )
         return templates
 
-    def _in_city(
+    def _template_in_city(
         self, slot: CitySlot, city: str, base: InstanceTemplate, is_updated: bool
     ) -> InstanceTemplate:
         """Return the template of the slot in a city, with the restart of that city."""
@@ -402,7 +407,7 @@ class _CityOrder:
         restarts = self._workload.spec.restarts
         return next((r.at for r in reversed(restarts) if normalize_city(r.city_code) == city), "")
 
-    def _rollout(
+    def _rollout_status(
         self, slots: Sequence[CitySlot], updated: Sequence[CitySlot], target: str
     ) -> WorkloadRollout:
         counted = [slot for slot in slots if slot.state != "Skipped"]
@@ -416,14 +421,17 @@ class _CityOrder:
                 slot.reason = Reason.ROLLOUT_PAUSED
                 slot.message = "Keeps its template until the rollout is resumed"
             else:
-                slot.message = f"Keeps its template until {blocking or 'an earlier city'} is done"
+                slot.message = (
+                    f"Keeps its template until the rollout in {blocking or 'an earlier city'} "
+                    "is complete"
+                )
         return WorkloadRollout(
             template_hash=target,
-            cities=[self._entry(slot, target if slot in updated else "") for slot in slots],
+            cities=[self._city_rollout(slot, target if slot in updated else "") for slot in slots],
             completed_template_hash=completed,
         )
 
-    def _entry(self, slot: CitySlot, digest: str = "") -> CityRollout:
+    def _city_rollout(self, slot: CitySlot, digest: str = "") -> CityRollout:
         return CityRollout(
             placement=slot.placement,
             city=slot.city,

@@ -125,7 +125,7 @@ class FallbackDecision:
     now: str
 
     def keep(self) -> CityAssignment:
-        """Return the present assignment: no time counts while the workload is halted."""
+        """Return the present assignment, for a workload that is suspended or stopped."""
         fallbacks = self._fallbacks()
         is_used = self.city in self.active or not fallbacks
         cities = (*((self.city,) if is_used else ()), *(d.spec.city_code for d in fallbacks))

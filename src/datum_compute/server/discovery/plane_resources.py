@@ -1,9 +1,8 @@
 """The resources of each plane: the kinds of the platform, and those that its definitions add.
 
 ``PlaneRegistries`` rebuilds the registry of a plane after its definitions have changed. A custom
-kind is therefore served from the
-commit that establishes it to the commit that removes it, also after a restart, and on no other
-plane.
+kind is therefore served from the commit that establishes it to the commit that removes it, also
+after a restart, and on no other plane.
 """
 
 from __future__ import annotations
