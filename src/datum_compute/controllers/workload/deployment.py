@@ -55,8 +55,9 @@ from datum_compute.runtime.predicates import new_state
 # Delays of the debounce for each instance. A pass reads every instance, and every instance causes
 # several events while it starts. With delays proportional to the number of instances, passes take
 # the same small share of time for ten instances as for a thousand. With OrderedReady every step of
-# a rollout waits for a pass, so the delays are shorter.
-PARALLEL_PER_INSTANCE = Debounce(idle_s=100e-6, max_s=5e-3)
+# a rollout waits for a pass, so the delays are shorter. While several deployments roll out, the
+# time between two events of one is longer: half of this idle time costs twice as many passes.
+PARALLEL_PER_INSTANCE = Debounce(idle_s=200e-6, max_s=5e-3)
 ORDERED_PER_INSTANCE = Debounce(idle_s=20e-6, max_s=500e-6)
 OWNERLESS = "ownerless-instances"
 # Fewer instances are debounced like this many, because each status is copied to the hub and to the
