@@ -293,8 +293,8 @@ class CityRollout(ApiStruct, frozen=True, kw_only=True):
         CityRolloutState,
         doc(
             "Waiting means that the city keeps its template until its turn. Skipped means "
-            "that the city cannot be updated now, because it is unreachable, drained or not "
-            "placed."
+            "that the city cannot be updated now, because its cell is unreachable or no cell "
+            "accepts its deployment."
         ),
     ]
     reason: Annotated[str, doc("Reason of the state in CamelCase, if there is one.")] = ""

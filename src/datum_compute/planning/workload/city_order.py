@@ -7,8 +7,9 @@ Rules of the order:
   stopped workload does not advance.
 - A city is Done when its cell reports a complete rollout of the generation and the template that
   the deployment has. It stays Done until the template changes.
-- A city that is unreachable, drained or not placed is Skipped: it keeps its template, and the next
-  city takes its turn. It gets the template when it can be updated again.
+- A city is Skipped if its cell is unreachable or no cell accepts its deployment, for example
+  because the cell is drained. It keeps its template, and the next city takes its turn. It gets the
+  template when it can be updated again.
 - A new city gets the current template immediately. A fallback city has the template of the city
   that it replaces. A restart of one city applies immediately to the template that the city has.
 - A change back to the template that waiting cities still have applies immediately to the cities
