@@ -80,13 +80,13 @@ def test_a_suspended_policy_holds_new_versions_until_it_is_resumed() -> None:
     assert on_platform(story) == ("web:1", "SuspendDispatching")
 
 
-def test_an_isolated_cell_is_unreachable_within_its_grace_period_and_a_probe() -> None:
+def test_an_isolated_cell_is_unreachable_a_grace_period_after_its_last_response() -> None:
     """Regression: it took 70 s because of the timeout of the transport."""
     create = CreateWorkload(0.0, "alpha", "web", "web:1", 1, ("DFW",))
     cut = (f.IsolateHost(5.0, 90.0, "cell-dfw"),)
     outcome = run_scenario(Scenario(1, TWO, (create,), cut, 100.0))
     reported_s = first_s(outcome, "project/alpha", DEPLOYMENT.resource, "CellUnreachable")
-    assert 30.0 <= reported_s - 5.0 <= 30.0 + 10.0 + 2.0
+    assert 20.0 <= reported_s - 5.0 <= 32.0, "the last response is up to one probe before the cut"
 
 
 def test_a_failed_city_is_replaced_until_a_move_back_is_requested() -> None:
@@ -98,7 +98,7 @@ def test_a_failed_city_is_replaced_until_a_move_back_is_requested() -> None:
     cut = (f.IsolateHost(5.0, 145.0, "cell-dfw"),)
     outcome = run_scenario(Scenario(1, TWO, operations, cut, 230.0))
     moved_s = first_s(outcome, "cell/iad", INSTANCE.resource, "Ready=True")
-    assert 65.0 < moved_s < 80.0
+    assert 55.0 < moved_s < 70.0
     gone_s = first_s(outcome, "cell/dfw", INSTANCE.resource, "deleted")
     assert 150.0 < gone_s < 220.0, "the share has moved: what is still there goes"
     back_s = first_s(outcome, "cell/dfw", INSTANCE.resource, "Ready=True", after_s=gone_s)
