@@ -182,7 +182,7 @@ class OverlayFederation:
         paths = ("platform", self.milo.server("platform"), self.milo.authority)
         hub, cell = self.planes["hub"], self.planes[CELL]
         of_hub = ("hub", hub.server, hub.authority)
-        around = ("around", cell.server, cell.authority)
+        in_cluster = ("in-cluster", cell.server, cell.authority)
         of_platform, of_project = map(shared_token, ACCOUNTS[:2])
         of_manager, of_cell = (hub.token(f"compute-{who}") for who in ("manager", "cell"))
         for overlay, what, place, token in (
@@ -191,7 +191,7 @@ class OverlayFederation:
             (PROPAGATOR, "federation", of_hub, of_manager),
             (ONE_CELL, "federation", of_hub, of_cell),
             (ONE_CELL, "projects", paths, of_project),
-            (ONE_CELL, "around", around, cell.token("compute-cell", NAMESPACE)),
+            (ONE_CELL, "in-cluster", in_cluster, cell.token("compute-cell", NAMESPACE)),
         ):
             file = self._mounted(overlay, what) / "token"
             file.write_text(token)
@@ -211,13 +211,15 @@ class OverlayFederation:
     def _start(self, part: str, arguments: list[str], environment: dict[str, str]) -> None:
         (port,) = free_ports(1)
         health = {"DATUM_HEALTH_PROBE_BIND_ADDRESS": f"127.0.0.1:{port}"}
-        self.managers[part] = start_process(
-            [str(BIN / "compute-manager"), *arguments],
-            self.folder / f"{part}.log",
-            {**os.environ, **environment, **health},
-        )
-        ready = f"http://127.0.0.1:{port}/readyz"
-        eventually(lambda: answers(ready), f"the manager of {part} is ready", within_s=60)
+        log, command = self.folder / f"{part}.log", [str(BIN / "compute-manager"), *arguments]
+        manager = start_process(command, log, {**os.environ, **environment, **health})
+        self.managers[part] = manager
+
+        def is_ready() -> bool:
+            assert manager.poll() is None, log.read_text()[-2000:]
+            return answers(f"http://127.0.0.1:{port}/readyz")
+
+        eventually(is_ready, f"the manager of {part} is ready", within_s=60)
 
     def _as_in_the_pod(self, overlay: str) -> tuple[list[str], dict[str, str]]:
         container = manager_container(overlay)

@@ -93,7 +93,7 @@ def test_doctor_reports_that_instances_are_pods(
     federation: OverlayFederation, web: list[str]
 ) -> None:
     done = federation.datumctl("vera", "doctor")
-    assert "Instances are pods of the cluster" in done.stdout, done.stderr
+    assert "Runtime: pods of the cell's cluster" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("token", ["", "invalid"])

@@ -95,7 +95,7 @@ def _command(plane: RealPlane, folder: Path) -> list[str]:
     token = plane.admin("create", "token", "compute-manager", "-n", NAMESPACE).strip()
     config = json.loads(plane.admin("config", "view", "--raw", "--minify", "-o", "json"))
     config["users"][0]["user"] = {"token": token}
-    config["contexts"][0]["name"] = config["current-context"] = "around"
+    config["contexts"][0]["name"] = config["current-context"] = "in-cluster"
     (folder / "kubeconfig").write_text(json.dumps(config))
     return [
         str(BIN / "compute-manager"),
