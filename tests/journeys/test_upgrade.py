@@ -62,19 +62,7 @@ ONCE: dict[str, frozenset[tuple[str, str]]] = {
             ("workloads.compute.datumapis.com", "status.availableReplicas"),
             ("workloads.compute.datumapis.com", "status.placements"),
             ("works.work.karmada.io", "status.manifestStatuses"),
-            # maxUnavailable has no default any more, so copies contain the stored value. Their new
-            # generation starts no rollout. With the write they also get new defaults of the
-            # template, which its hash does not include.
-            ("works.work.karmada.io", "spec.workload"),
-            ("works.work.karmada.io", "status.conditions"),
-            ("resourcebindings.work.karmada.io", "status.conditions"),
-            *(
-                ("workloaddeployments.compute.datumapis.com", field)
-                for field in (
-                    *("spec.scaleSettings", "spec.template"),
-                    *("status.conditions", "status.progressedAt", "status.observedGeneration"),
-                )
-            ),
+            # The rollout by cities starts with the template that each city has completed.
             ("workloads.compute.datumapis.com", "status.rollout"),
             ("resourcebindings.work.karmada.io", "status.aggregatedStatus"),
             ("propagationpolicies.policy.karmada.io", "spec.placement"),

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import Any
 
+import msgspec
+import pytest
+
+from datum_compute.api.compute.workload import ScaleSettings
 from datum_compute.api.core import Namespace, NamespaceSpec
 from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE
 from datum_compute.api.meta.objects import ObjectMeta
@@ -45,3 +49,39 @@ def test_a_patch_applies_only_to_the_observed_version() -> None:
     (patch,) = plan_object(HUB, DEPLOYMENT, a_deployment("web:2"), a_deployment("web:1"), "new")
     assert isinstance(patch, Patch)
     assert patch.patch["metadata"]["resourceVersion"] == "7"
+
+
+@pytest.mark.parametrize(
+    ("desired", "observed", "expected"),
+    [
+        ({}, {"max_unavailable": 1}, None),
+        ({"max_unavailable": 1}, {}, None),
+        ({}, {"max_unavailable": 2}, {"maxUnavailable": None}),
+        ({"max_unavailable": 0, "max_surge": 1}, {}, {"maxUnavailable": 0, "maxSurge": 1}),
+        ({"max_surge": 1}, {"max_unavailable": 1}, {"maxUnavailable": None, "maxSurge": 1}),
+        (
+            {"max_unavailable": 1, "max_surge": 1},
+            {"max_unavailable": 1},
+            {"maxSurge": 1},
+        ),
+        ({}, {"max_unavailable": 1, "max_surge": 1}, {"maxSurge": None}),
+    ],
+)
+def test_a_stored_default_of_max_unavailable_is_rewritten_only_if_its_effect_differs(
+    desired: dict[str, Any], observed: dict[str, Any], expected: dict[str, int | None] | None
+) -> None:
+    wanted = a_deployment(scale=ScaleSettings(min_replicas=1, **desired))
+    present = a_deployment(scale=ScaleSettings(min_replicas=1, **observed))
+    patches = plan_object(HUB, DEPLOYMENT, wanted, present, "scale")
+    scales = [
+        action.patch["spec"]["scaleSettings"] for action in patches if isinstance(action, Patch)
+    ]
+    assert scales == ([] if expected is None else [expected])
+
+
+def test_another_change_keeps_a_stored_default_of_max_unavailable() -> None:
+    wanted = a_deployment(scale=ScaleSettings(min_replicas=3))
+    present = a_deployment(scale=ScaleSettings(min_replicas=2, max_unavailable=1))
+    (patch,) = plan_object(HUB, DEPLOYMENT, wanted, present, "scale")
+    assert isinstance(patch, Patch)
+    assert patch.patch["spec"] == {"scaleSettings": {"minReplicas": 3}}

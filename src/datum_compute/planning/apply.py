@@ -1,13 +1,17 @@
 """Plan the writes that make an object equal to the desired one.
 
 Labels and annotations are merged key by key, and owner references are only added, because other
-writers set them too. The spec is replaced as a whole.
+writers set them too. The spec is replaced as a whole. Only a ``maxUnavailable`` that has the same
+effect as the desired one stays, because releases store its default differently.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
+from datum_compute.api.compute.deployment import WorkloadDeploymentSpec
 from datum_compute.api.meta.codec import (
     ApiStruct,
     JsonObject,
@@ -64,6 +68,8 @@ def _object_patch(kind: KindInfo[Any], desired: ApiObject, observed: ApiObject) 
     spec, observed_spec = getattr(desired, "spec", None), getattr(observed, "spec", None)
     # The plane itself writes the spec of a built-in kind, such as Namespace.
     if spec is not None and observed_spec is not None and not kind.built_in:
+        if isinstance(spec, WorkloadDeploymentSpec):
+            spec = _keep_equal_unavailability(spec, observed_spec)
         spec_patch = build_merge_patch(*canonical_diff_inputs(observed_spec, spec))
         if spec_patch:
             patch["spec"] = spec_patch
@@ -72,6 +78,22 @@ def _object_patch(kind: KindInfo[Any], desired: ApiObject, observed: ApiObject) 
     if metadata:
         patch["metadata"] = metadata
     return patch
+
+
+def _keep_equal_unavailability(
+    desired: WorkloadDeploymentSpec, observed: WorkloadDeploymentSpec
+) -> WorkloadDeploymentSpec:
+    """Return the desired spec with the observed maxUnavailable, if it has the same effect.
+
+    A plane of release 0.1.0 stores the default, 1, and restores it when it is removed.
+    """
+    scale, limit = desired.scale_settings, observed.scale_settings.max_unavailable
+    if scale.max_unavailable == limit:
+        return desired
+    kept = msgspec.structs.replace(scale, max_unavailable=limit)
+    if kept.unavailable_limit != scale.unavailable_limit:
+        return desired
+    return msgspec.structs.replace(desired, scale_settings=kept)
 
 
 def _data_patch(desired: ApiObject, observed: ApiObject) -> JsonObject:

@@ -9,6 +9,7 @@ import pytest
 
 from datum_compute.api import labels
 from datum_compute.api.compute.deployment import WorkloadDeploymentStatus
+from datum_compute.api.compute.workload import ScaleSettings
 from datum_compute.api.conditions import FALSE, ConditionValue, make_condition
 from datum_compute.api.karmada import Cluster, ClusterStatus, ResourceBinding, Suspension, Work
 from datum_compute.api.kinds import BINDING, CLUSTER_POLICY, DEPLOYMENT, WORK
@@ -91,6 +92,31 @@ def test_a_work_contains_the_object_without_fields_of_the_hub() -> None:
     }
     assert manifest["spec"]["cityCode"] == "DFW"
     assert "status" not in manifest
+
+
+@pytest.mark.parametrize(
+    ("scale", "expected"),
+    [
+        ({"max_unavailable": 1}, {"minReplicas": 1}),
+        ({"max_unavailable": 2}, {"minReplicas": 1, "maxUnavailable": 2}),
+        (
+            {"max_unavailable": 1, "max_surge": 1},
+            {"minReplicas": 1, "maxUnavailable": 1, "maxSurge": 1},
+        ),
+    ],
+)
+def test_a_work_omits_max_unavailable_only_if_it_equals_the_default_of_0_1_0(
+    scale: dict[str, Any], expected: dict[str, int]
+) -> None:
+    settings = ScaleSettings(min_replicas=1, **scale)
+    template = a_template()
+    spec = msgspec.structs.replace(template.spec, scale_settings=settings)
+    template = msgspec.structs.replace(template, spec=spec)
+    (create, *_) = plan_works(DEPLOYMENT, a_binding("dfw"), template, [], NOW).actions
+    assert isinstance(create, Create)
+    assert isinstance(create.object, Work)
+    manifest = create.object.spec.workload.manifests[0]
+    assert manifest["spec"]["scaleSettings"] == expected
 
 
 def test_a_cluster_that_is_no_longer_a_target_loses_its_work() -> None:

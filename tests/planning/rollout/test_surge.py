@@ -167,6 +167,9 @@ def with_ready_reason(instance: Instance, reason: str) -> Instance:
     [
         (1, {}, 1, 0),
         (1, {"max_surge": 0}, 0, 1),
+        (1, {"max_unavailable": 1}, 1, 0),
+        (1, {"max_surge": 1, "max_unavailable": 1}, 1, 1),
+        (2, {"max_unavailable": 1}, 0, 1),
         (2, {}, 0, 1),
         (2, {"max_surge": 1}, 1, 0),
         (4, {"max_surge": "25%"}, 1, 0),
@@ -352,8 +355,9 @@ def test_after_an_undo_the_surge_instance_is_removed_first() -> None:
     assert found.roll_out() == ["create-3", "delete-2", "create-2", "delete-3"]
 
 
-def test_after_an_undo_the_last_serving_surge_instance_stays() -> None:
-    found = city()
+@pytest.mark.parametrize("scale", [{}, {"max_unavailable": 1}], ids=["new", "stored by 0.1.0"])
+def test_after_an_undo_the_last_serving_surge_instance_stays(scale: dict[str, int]) -> None:
+    found = city(**scale)
     found.reconcile()
     found.let_instances_start_and_stop()
     assert found.reconcile() == ["delete-0"]

@@ -81,6 +81,16 @@ class ScaleSettings(ApiStruct, frozen=True, kw_only=True):
         ),
     ] = 600
 
+    @property
+    def unavailable_limit(self) -> int | str | None:
+        """Return the value of maxUnavailable that is in effect; None for the computed default.
+
+        0.1.0 stored its default, 1. Without maxSurge a stored 1 therefore means the same as no
+        value, so that a rollout keeps the only instance of a city in service.
+        """
+        is_former_default = self.max_surge is None and self.max_unavailable == 1
+        return None if is_former_default else self.max_unavailable
+
 
 class CityFloor(ApiStruct, frozen=True, kw_only=True):
     """Number of ready instances below which a city has failed."""

@@ -16,7 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from datum_compute.api import labels
+from datum_compute.api.compute.deployment import WorkloadDeployment
 from datum_compute.api.conditions import (
     FALSE,
     TRUE,
@@ -324,12 +327,23 @@ def _build_manifest(kind: KindInfo[Any], template: ApiObject) -> JsonObject:
             )
         ),
     }
-    if kind is DEPLOYMENT:
-        manifest["spec"] = canonical(getattr(template, "spec"))  # noqa: B009
+    if isinstance(template, WorkloadDeployment):
+        manifest["spec"] = _deployment_spec(template)
     elif isinstance(template, ConfigMap | Secret):
         data = canonical(template)
         manifest |= {n: data[n] for n in ("type", "data", "binaryData") if n in data}
     return manifest
+
+
+def _deployment_spec(template: WorkloadDeployment) -> JsonObject:
+    """Return the spec of a deployment as it is in a Work of release 0.1.0.
+
+    That release omits the default of maxUnavailable, so a value with the same effect is omitted.
+    """
+    scale = template.spec.scale_settings
+    scale = msgspec.structs.replace(scale, max_unavailable=scale.unavailable_limit)
+    spec: JsonObject = canonical(msgspec.structs.replace(template.spec, scale_settings=scale))
+    return spec
 
 
 def _delete_works(works: Sequence[Work]) -> list[Action]:

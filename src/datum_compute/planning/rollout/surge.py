@@ -88,7 +88,7 @@ def unavailable_max(
     could never proceed. ``without_surge`` is True if no surge instance can run.
     """
     has_surge = surge_max(spec) > 0
-    limit = spec.scale_settings.max_unavailable
+    limit = spec.scale_settings.unavailable_limit
     if limit is None:
         limit = 0 if has_surge else 1
     if isinstance(limit, str):
