@@ -198,6 +198,22 @@ def test_i14_a_deleted_instance_must_be_surplus_or_not_ready(
     assert bool(scene.violation) == bool(violation)
 
 
+def test_i14_accepts_the_removal_of_an_outdated_instance_in_a_surge_ordinal(scene: Scene) -> None:
+    """A scale-down to one replica leaves the ordinal of its surge instance to an old instance."""
+    scene.put(CELL, DEPLOYMENT, "web", spec=deployment_spec(1, "web:2"))
+
+    def put_instance(number: int, image: str, **more: str) -> None:
+        own = {labels.DEPLOYMENT_NAME: "web", labels.INSTANCE_INDEX: str(number)}
+        spec, status = instance_spec(image), with_condition("Ready")
+        metadata = {"labels": own, **more}
+        scene.put(CELL, INSTANCE, f"web-{number}", spec=spec, status=status, metadata=metadata)
+
+    for number, image in enumerate(("web:1", "web:1", "web:2")):
+        put_instance(number, image)
+    put_instance(1, "web:1", deletionTimestamp=LEAVING_SINCE)
+    assert not scene.violation
+
+
 def test_i15_a_server_is_deleted_before_its_machine(scene: Scene) -> None:
     scene.put(CELL, SERVER, "web-0")
     scene.run_machine("web-0", "uid-web-0")

@@ -18,7 +18,8 @@ from datum_compute.api.planes import HUB
 from datum_compute.controllers import registry
 from datum_compute.runtime.controller import Done, Outcome
 from testkit.sim.checks.invariants import WRITES_MAX, checked_reconcile, exclusion_checked
-from testkit.sim.checks.promises import IN_FLIGHT_S, MOVE_OBSERVED_S
+from testkit.sim.checks.promises import MOVE_OBSERVED_S
+from testkit.sim.checks.state import IN_FLIGHT_S
 from tests.sim.test_invariants import (
     ALPHA,
     CELL,

@@ -12,6 +12,7 @@ from datum_compute.api.meta.codec import JsonObject
 from testkit.sim.actors.users import DesiredWorkload
 from testkit.sim.checks.expected_state import ExpectedState
 from testkit.sim.checks.quota import is_quota_scarce
+from testkit.sim.checks.state import IN_FLIGHT_S
 from tests.sim.test_invariants import ALPHA, CELL, HOME, Scene, with_condition
 
 TYPE = "compute.datumapis.com/instances"
@@ -50,6 +51,17 @@ def test_i2_more_is_granted_than_the_limit(scene: Scene) -> None:
     assert not scene.violation
     claim(scene, "web-1")
     assert scene.violation.startswith("I2")
+
+
+@pytest.mark.parametrize("late_s", [0.0, IN_FLIGHT_S])
+def test_i2_accepts_a_decision_that_was_made_before_the_grant_was_deleted(
+    scene: Scene, late_s: float
+) -> None:
+    claim(scene, "web-0", "False")
+    scene.drop(ALPHA, GRANT, "default")
+    scene.now_s += late_s
+    claim(scene, "web-0")
+    assert scene.violation.startswith("I2") == bool(late_s)
 
 
 def test_i2_a_claim_is_released_while_its_machine_runs(scene: Scene) -> None:

@@ -57,6 +57,7 @@ from testkit.sim.checks.promises import (
     i15_instance_leaves_after_its_machine,
     i15_plane_goes_drained,
     is_surge_slot,
+    surge_ordinals,
 )
 from testkit.sim.checks.quota import (
     i2_claim_outlives_its_machine,
@@ -268,7 +269,8 @@ def i7_available_is_true(state: ClusterState, change: RowChange) -> str:
 
 def i14_removed_for_a_reason(state: ClusterState, change: RowChange) -> str:
     """I14: an instance that equals its template is not replaced, and a scale-down removes the
-    highest ordinal. Surge instances are removed in any order."""
+    highest ordinal. Surge instances are removed in any order, and so are outdated instances whose
+    ordinals a scale-down left to them."""
     before, after = change.before, change.after
     if not change.plane.startswith("cell/") or before is None or is_terminating(before):
         return ""
@@ -287,12 +289,12 @@ def i14_removed_for_a_reason(state: ClusterState, change: RowChange) -> str:
         return ""  # an operator deleted it, here or on another plane
     wanted = deployment["spec"].get("scaleSettings", {}).get("minReplicas", 1)
     number = int(before["metadata"]["labels"].get(labels.INSTANCE_INDEX, "-1"))
-    if is_surge_slot(deployment, number):
+    template = deployment["spec"]["template"]["spec"]
+    current = all(before["spec"].get(name) == value for name, value in template.items())
+    if is_surge_slot(deployment, number) or (not current and number in surge_ordinals(deployment)):
         return ""
     if number >= wanted:
         return _find_higher_ordinal(state, change, owner, number)
-    template = deployment["spec"]["template"]["spec"]
-    current = all(before["spec"].get(name) == value for name, value in template.items())
     if current and is_true(before, "Ready"):
         return f"I14: {_where(change)} is removed although it is ready and current"
     return ""

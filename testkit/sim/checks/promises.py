@@ -17,12 +17,17 @@ from datum_compute.app.project_planes import AWAITED_KINDS
 from datum_compute.client.watch import IDLE_TIMEOUT_S
 from datum_compute.planes.lifecycle import finalized_kinds_on
 from datum_compute.store.journal import ObjectKey
-from testkit.sim.checks.state import ClusterState, RowChange, condition, is_terminating, is_true
+from testkit.sim.checks.state import (
+    IN_FLIGHT_S,
+    ClusterState,
+    RowChange,
+    condition,
+    is_terminating,
+    is_true,
+)
 
 # A machine takes longer than this to stop; a sound cell updates the status in less time.
 STATUS_UPDATE_S = 0.05
-# How long a write may be on its way after it was planned.
-IN_FLIGHT_S = 0.05
 # How long the hub may use the former city of a cell, until a half-open watch is replaced.
 MOVE_OBSERVED_S = IDLE_TIMEOUT_S + 5.0
 
@@ -187,9 +192,13 @@ def is_surge_slot(deployment: JsonObject, number: int) -> bool:
     use an instance as one before its status lists it."""
     if not (deployment.get("status") or {}).get("surge"):
         return False
+    return number in surge_ordinals(deployment)
+
+
+def surge_ordinals(deployment: JsonObject) -> range:
     spec = deployment.get("spec", {})
     wanted = int(spec.get("scaleSettings", {}).get("minReplicas", 1))
-    return wanted <= number < wanted + max_surge(spec)
+    return range(wanted, wanted + max_surge(spec))
 
 
 def max_unavailable(spec: JsonObject, wanted: int, *, without_surge: bool = False) -> int:

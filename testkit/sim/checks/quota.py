@@ -22,7 +22,14 @@ from datum_compute.api.quota import GRANTED
 from datum_compute.planning.rollout.gates import QUOTA
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.checks.expected_state import ExpectedState
-from testkit.sim.checks.state import ClusterState, RowChange, condition, is_terminating, is_true
+from testkit.sim.checks.state import (
+    IN_FLIGHT_S,
+    ClusterState,
+    RowChange,
+    condition,
+    is_terminating,
+    is_true,
+)
 from testkit.sim.scenario.scenario import PLENTY
 
 # (project plane, consumer, resource type) -> (granted, limit), in base units.
@@ -70,7 +77,8 @@ _PREFIX = "instance-"
 
 
 def i2_within_the_limit(state: ClusterState, change: RowChange) -> str:
-    """I2: nothing is granted beyond the limit. Checked when a claim becomes granted."""
+    """I2: nothing is granted beyond the limit. Checked when a claim becomes granted. A decision
+    that was made before a grant was deleted may be committed just after it."""
     after, before = change.after, change.before
     if after is None or not is_true(after, GRANTED):
         return ""
@@ -82,6 +90,9 @@ def i2_within_the_limit(state: ClusterState, change: RowChange) -> str:
         if key.resource in (CLAIM.resource, GRANT.resource)
     ]
     earlier = [(plane, row) for plane, row in rows if row is not after]
+    for (plane, _), (deleted_s, grant) in state.deleted_grants.items():
+        if plane == change.plane and state.now() - deleted_s < IN_FLIGHT_S:
+            earlier.append((plane, grant))
     return quota_problem(quota_totals(earlier), quota_totals(rows))
 
 

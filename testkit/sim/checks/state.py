@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import overload
 
 from datum_compute.api.conditions import Reason
-from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, EVENT, LEASE, NAMESPACE
+from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, EVENT, GRANT, LEASE, NAMESPACE
 from datum_compute.api.labels import TOPOLOGY_CITY
 from datum_compute.api.meta.codec import JsonObject, decode
 from datum_compute.api.planes import HUB, PlaneName, cell_plane
@@ -21,6 +21,9 @@ from datum_compute.store.journal import Change, Entry, LoadedPlane, ObjectKey, P
 from testkit.sim.provider import Provider
 
 Rows = dict[ObjectKey, JsonObject]
+
+# How long a write may be on its way after it was planned.
+IN_FLIGHT_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,10 @@ class ClusterState:
     deleted_copies: dict[tuple[str, ObjectKey, str], int] = field(default_factory=dict)
     # Cells whose city was changed: the former city, and the time of the change.
     former_city: dict[PlaneName, tuple[str, float]] = field(default_factory=dict)
+    # Grants that were deleted, with the time.
+    deleted_grants: dict[tuple[str, ObjectKey], tuple[float, JsonObject]] = field(
+        default_factory=dict
+    )
     # The spec of a deployment before its last change, and the time of the change.
     former_spec: dict[tuple[str, ObjectKey], tuple[float, JsonObject]] = field(default_factory=dict)
     writes_come_late: bool = False  # writes may arrive after a timeout, or twice
@@ -125,6 +132,8 @@ class ClusterState:
         if before is not None:
             self.replaced[(change.plane, change.version)] = before["metadata"]["resourceVersion"]
             self._record_former_spec(at_s, change, before, after)
+            if after is None and change.key.resource == GRANT.resource:
+                self.deleted_grants[(change.plane, change.key)] = at_s, before
         times, versions = self._times.setdefault(change.plane, ([], []))
         times.append(at_s)
         versions.append(change.version)
