@@ -14,6 +14,8 @@ from collections.abc import Iterator
 import pytest
 
 from datum_compute.api.planes import path_prefix, project_plane
+from datum_compute.api.quota import SERVICE_NAME
+from datum_compute.api.services import consumer_name
 from testkit.processes.local_platform import eventually
 from tests.kubernetes.node import FAILED, FAILING
 from tests.kubernetes.overlay_federation import (
@@ -111,3 +113,24 @@ def test_an_unknown_user_is_unauthorized(
         urllib.request.urlopen(request, context=trust, timeout=10)
     refused.value.close()
     assert refused.value.code == 401
+
+
+def test_a_suspended_project_has_no_pods_until_it_is_resumed(
+    federation: OverlayFederation, web: list[str]
+) -> None:
+    _suspend(federation, suspended=True)
+    eventually(lambda: pods(federation) == [], "no pod is left", within_s=60)
+    eventually(
+        lambda: "Suspended: The project" in federation.datumctl("vera", "status", "web").stdout,
+        "the workload is shown as suspended",
+    )
+    _suspend(federation, suspended=False)
+    eventually(lambda: pods(federation) == ["Running"] * 2, "the pods run again", within_s=60)
+    listed = federation.datumctl("vera", "instances", "-o", "json")
+    assert sorted(item["name"] for item in json.loads(listed.stdout)["items"]) == web
+
+
+def _suspend(federation: OverlayFederation, *, suspended: bool) -> None:
+    patch = json.dumps({"spec": {"suspended": suspended}})
+    consumer = f"serviceconsumer/{consumer_name(SERVICE_NAME, 'default')}"
+    federation.planes["platform"].admin("patch", consumer, "--type=merge", f"--patch={patch}")
