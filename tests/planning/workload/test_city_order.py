@@ -375,6 +375,16 @@ def test_restart_of_the_workload_goes_city_by_city() -> None:
     assert restarted == ["DFW"]
 
 
+def test_waiting_city_of_a_stopped_workload_waits_until_the_workload_runs_again() -> None:
+    project = a_project()
+    project.set("web:2", stopped=True)
+    project.settle()
+    waiting = [c for c in project.workload.status.rollout.cities if c.state == "Waiting"]
+    messages = {city.message for city in waiting}
+    assert messages == {"Keeps its template until the workload runs again"}
+    assert project.images == all_on("web:1")
+
+
 def test_paused_rollout_does_not_advance() -> None:
     project = a_project()
     project.set("web:2")

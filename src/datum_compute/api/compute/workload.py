@@ -171,7 +171,8 @@ class RolloutPolicy(ApiStruct, frozen=True, kw_only=True):
         doc(
             "What happens if the rollout exceeds its progress deadline in a city. Stop keeps "
             "the template of the cities that wait. Rollback gives all cities the last "
-            "template that every city completed, and does not change this spec."
+            "template that every city completed, or that of the previous revision if there is "
+            "none, and does not change this spec."
         ),
     ] = "Stop"
 

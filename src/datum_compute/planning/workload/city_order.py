@@ -17,8 +17,9 @@ Rules of the order:
 
 Rules of a failure: a city has failed when its rollout exceeds the progress deadline. Later cities
 then keep their template until the city recovers or the template changes. With ``onFailure:
-Rollback`` all cities get the last template that every city completed, until the template of the
-workload changes. The decision is recorded in the status before any city changes.
+Rollback`` all cities get the last template that every city completed, or that of the previous
+revision if there is none, until the template of the workload changes. The decision is recorded in
+the status before any city changes.
 """
 
 from __future__ import annotations
@@ -421,6 +422,8 @@ class _CityOrder:
             if self._workload.spec.paused:
                 slot.reason = Reason.ROLLOUT_PAUSED
                 slot.message = "Keeps its template until the rollout is resumed"
+            elif self._is_paused:
+                slot.message = "Keeps its template until the workload runs again"
             else:
                 slot.message = (
                     f"Keeps its template until the rollout in {blocking or 'an earlier city'} "
