@@ -128,3 +128,35 @@ def test_a_release_that_never_serves_is_not_ready_and_the_service_stays(
     for load in loads:
         assert load.failures == []
         assert set(load.answers) == {"v1"}
+
+
+def test_a_bad_release_stays_in_the_canary_city_and_is_rolled_back_without_a_lost_request(
+    real: Real, engine: TestEngine
+) -> None:
+    engine.publish("broken:1", "bad", EXITS_AT_ONCE)
+    scale = ("--min=1", "--port=8080", *CITIES)
+    done = real.deploy("canary", f"--image={engine.image('web:1')}", *scale)
+    assert done.returncode == 0, done.stdout + done.stderr
+    policy = {"cityOrder": "CanaryCity", "canaryCity": "IAD", "onFailure": "Rollback"}
+    deadline = "/spec/placements/0/scaleSettings/progressDeadlineSeconds"
+    patch = [
+        {"op": "add", "path": "/spec/rollout", "value": policy},
+        {"op": "add", "path": deadline, "value": 15},
+    ]
+    json_patch = ("patch", "workloads", "canary", "--type=json", "-p", json.dumps(patch))
+    real.kubectl("project/default", *json_patch)
+    before = {i["uid"] for i in real.ready("canary")}
+    with ExitStack() as stack:
+        loads = [stack.enter_context(Load(url)) for url in endpoint_urls(real, "canary")]
+        eventually(lambda: all(len(load.answers) > 20 for load in loads), "requests are answered")
+        failed = real.deploy("canary", f"--image={engine.image('broken:1')}", "--timeout=120s")
+        assert failed.returncode == 20, failed.stdout + failed.stderr
+        assert "IAD" in failed.stdout + failed.stderr
+        eventually(
+            lambda: {i["uid"] for i in real.ready("canary")} == before,
+            "the instances of both cities are those from before",
+            within_s=60,
+        )
+    for load in loads:
+        assert load.failures == []
+        assert set(load.answers) == {"v1"}

@@ -42,7 +42,7 @@ UNSUPPORTED = {
     "instances": (("top",), "is simulated and runs no process"),
     "open": (("web",), "has no port"),
 }
-CHANGES = ("deploy", "diff", "scale", "restart", "rollout", "destroy")
+CHANGES = ("deploy", "diff", "scale", "restart", "rollout", "stop", "start", "destroy")
 WITHOUT_PLANES = ("init", "local")
 
 
@@ -104,5 +104,9 @@ def test_commands_that_write_change_the_workload(topology: Topology, tmp_path: P
     assert stored is not None
     sandbox = stored["spec"]["template"]["spec"]["runtime"]["sandbox"]
     assert sandbox["containers"][0]["image"] == "x.example/web:1"
+    run("stop", name)
+    assert "Stopped" in run("status", name)
+    run("start", name)
+    assert "Available" in run("status", name)
     run("destroy", name, f"--confirm={name}")
     assert topology.run("status", name).returncode == 3
