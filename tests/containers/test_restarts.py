@@ -38,6 +38,7 @@ apiVersion: compute.datumapis.com/v1alpha
 kind: Workload
 metadata: {{name: {name}}}
 spec:
+  rollout: {{cityOrder: Parallel}}
   template:
     spec:
       runtime:
