@@ -21,11 +21,8 @@ from datum_compute.api.compute.workload_revision import WorkloadRevision
 from datum_compute.api.conditions import Reason
 from datum_compute.api.kinds import DEPLOYMENT, REVISION, WORKLOAD
 from datum_compute.api.meta.codec import JsonObject, from_json
-from datum_compute.planning.workload.city_order import (
-    SKIPPED_REASONS,
-    city_order_of,
-    is_rolled_back,
-)
+from datum_compute.planning.rollout.suspension import NO_REACHABLE_CELL
+from datum_compute.planning.workload.city_order import city_order_of, is_rolled_back
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.checks.state import ClusterState, RowChange, condition, is_terminating
 
@@ -57,7 +54,7 @@ class CityOrderWatch:
             return ""
         for row in filter(None, (change.before, change.after)):
             available = condition(row, "Available")
-            if available is not None and available["reason"] in SKIPPED_REASONS:
+            if available is not None and available["reason"] in NO_REACHABLE_CELL:
                 self._skipped_s[change.plane, change.key] = change.at_s
         if change.before is None or image_of(change.before) == image_of(change.after):
             return ""

@@ -34,9 +34,9 @@ from datum_compute.api.conditions import (
 from datum_compute.api.meta.timestamps import remaining_s
 
 HALT_REASONS = (Reason.PROJECT_SUSPENDED, Reason.STOPPED)
-# Reasons of Available of a deployment whose cell cannot confirm that its instances are stopped. The
-# deployment has no cell, or the cell stops them when it reconnects.
-_UNCONFIRMABLE = (
+# Reasons of Available of a deployment that has no cell, or whose cell cannot be reached. Such a
+# deployment cannot be updated now, and no cell can confirm that its instances are stopped.
+NO_REACHABLE_CELL = (
     Reason.CELL_UNREACHABLE,
     Reason.NO_MATCHING_LOCATION,
     Reason.AMBIGUOUS_SERVING_LOCATION,
@@ -175,4 +175,4 @@ def deployments_still_running(
 
 def _is_unconfirmable(deployment: WorkloadDeployment) -> bool:
     available = find_condition(deployment.status.conditions, AVAILABLE)
-    return available is not None and available.reason in _UNCONFIRMABLE
+    return available is not None and available.reason in NO_REACHABLE_CELL

@@ -42,16 +42,9 @@ from datum_compute.api.compute.workload_revision import WorkloadRevision
 from datum_compute.api.conditions import Reason, find_condition
 from datum_compute.api.planes import normalize_city
 from datum_compute.planning.rollout.status import sum_blocked
+from datum_compute.planning.rollout.suspension import NO_REACHABLE_CELL
 from datum_compute.planning.workload.fallback import CityAssignment, fallback_for
 from datum_compute.planning.workload.templates import template_hash, with_city_restart
-
-# Reasons of Available for a city that cannot be updated now.
-SKIPPED_REASONS = (
-    Reason.CELL_UNREACHABLE,
-    Reason.NO_MATCHING_LOCATION,
-    Reason.AMBIGUOUS_SERVING_LOCATION,
-    Reason.CELL_DRAINED,
-)
 
 Assignments = Mapping[str, Sequence[CityAssignment]]  # by placement
 
@@ -454,7 +447,7 @@ class _CityOrder:
 def is_skipped(deployment: WorkloadDeployment) -> bool:
     """Return True if the city cannot be updated now."""
     available = find_condition(deployment.status.conditions, AVAILABLE)
-    return available is not None and available.reason in SKIPPED_REASONS
+    return available is not None and available.reason in NO_REACHABLE_CELL
 
 
 def is_rolled_out(deployment: WorkloadDeployment) -> bool:

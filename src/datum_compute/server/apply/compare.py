@@ -90,7 +90,7 @@ def _claimed_part(name: str, part: Any, shape: Shape) -> FieldSet | None:
 
 def restrict_to(fields: FieldSet, value: Any, shape: Shape) -> FieldSet:
     """Return the members of ``fields`` that ``value`` contains."""
-    return _present(fields, value, shape, root=True) or EMPTY
+    return _select_present(fields, value, shape, root=True) or EMPTY
 
 
 def with_named_parents(fields: FieldSet, shape: Shape | None) -> FieldSet:
@@ -272,20 +272,20 @@ def _compare_unlike_values(old: Any, new: Any, shape: Shape) -> _Difference:
     return changed["f:"], difference(gone, changed).get("f:")
 
 
-def _present(fields: FieldSet, value: Any, shape: Shape, *, root: bool) -> FieldSet | None:
+def _select_present(fields: FieldSet, value: Any, shape: Shape, *, root: bool) -> FieldSet | None:
     children: FieldSet = {}
     if isinstance(shape, FieldMap) and isinstance(value, dict):
         for step, node in fields.items():
             child = shape.child(step[2:])
             if step != SELF and child is not None and step[2:] in value:
-                inner = _present(node, value[step[2:]], child, root=False)
+                inner = _select_present(node, value[step[2:]], child, root=False)
                 if inner is not None:
                     children[step] = inner
     elif fields and (items := _items(shape, value)) is not None:
         below = shape.item if isinstance(shape, KeyedList) else shape
         for step, node in fields.items():
             if step != SELF and step in items:
-                inner = _present(node, items[step], below, root=False)
+                inner = _select_present(node, items[step], below, root=False)
                 if inner is not None:
                     children[step] = inner
     return node_of(children, member=not root and is_member(fields))

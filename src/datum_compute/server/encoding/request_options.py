@@ -164,7 +164,7 @@ def parse_dry_run(query: Mapping[str, str]) -> bool:
 
 def is_dry_run(value: str) -> bool:
     if value not in ("", "All"):
-        raise _unsupported("dryRun", value, ("All",))
+        raise _unsupported_parameter("dryRun", value, ("All",))
     return value == "All"
 
 
@@ -172,14 +172,13 @@ def parse_choice(query: Mapping[str, str], name: str, allowed: tuple[str, ...]) 
     """Return one of ``allowed``, or an empty string if the parameter is missing."""
     value = query.get(name, "")
     if value and value not in allowed:
-        raise _unsupported(name, value, allowed)
+        raise _unsupported_parameter(name, value, allowed)
     return value
 
 
-def _unsupported(name: str, value: str, allowed: tuple[str, ...]) -> Invalid:
-    listed = ", ".join(f'"{a}"' for a in allowed)
-    why = f'Unsupported value: "{shorten(value)}": supported values: {listed}'
-    return Invalid(f"{name}: {why}", causes=[Cause(name, "FieldValueNotSupported", why)])
+def _unsupported_parameter(name: str, value: str, allowed: tuple[str, ...]) -> Invalid:
+    cause = Cause.unsupported(name, shorten(value), allowed)
+    return Invalid(f"{name}: {cause.message}", causes=[cause])
 
 
 # --- The fieldValidation parameter: how the server treats unknown and duplicate fields
