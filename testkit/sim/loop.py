@@ -108,7 +108,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def kill(self, host: str) -> None:
         """Stop the host: none of its callbacks runs again, and nothing is cleaned up."""
         self._dead_hosts.add(host)
-        self._standing_still.pop(host, None)
+        self._passed_over += self._standing_still.pop(host, [])
 
     def pause(self, host: str) -> None:
         """Pause the host: its callbacks run late, after it is resumed."""

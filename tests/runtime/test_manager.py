@@ -100,6 +100,36 @@ def test_engaging_a_plane_without_a_name_or_twice_fails(name: str) -> None:
     assert with_planes(test)
 
 
+def test_a_plane_that_is_engaged_while_the_manager_ends_starts_no_task(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[PlaneName]:
+        client = await planes.create(TWO)
+        is_ending = asyncio.Event()
+
+        async def engage_late(log: Log, key: Key) -> Outcome:
+            try:
+                await asyncio.sleep(60)
+            finally:
+                await is_ending.wait()
+                log.manager.engage(TWO, client)
+            return Done()
+
+        manager, _ = a_manager(engage_late)
+        manager.engage(ONE, await planes.create(ONE))
+        running = loop.create_task(manager.run())
+        await planes.client(ONE).create(NAMESPACE, a_namespace("a"))
+        await asyncio.sleep(1)
+        running.cancel()
+        is_ending.set()
+        await asyncio.wait([running])
+        assert running.cancelled()
+        return manager.engaged_planes()
+
+    assert with_planes(test) == [ONE, TWO]
+    assert not caplog.records
+
+
 def reconcile_times(reconcile: Reconcile, for_s: float) -> list[float]:
     """Return the times at which a key is reconciled."""
 

@@ -69,6 +69,25 @@ def test_no_callback_of_a_crashed_host_runs() -> None:
     assert run_virtual(Random(1), main) == []
 
 
+def test_a_task_of_a_paused_host_that_crashes_ends_with_the_run() -> None:
+    async def work() -> None:
+        await asyncio.sleep(1)
+
+    async def main(loop: VirtualLoop) -> list[asyncio.Task[None]]:
+        context = contextvars.copy_context()
+        context.run(HOST.set, "host-1")
+        loop.pause("host-1")
+        task = loop.create_task(work(), context=context)
+        await asyncio.sleep(0.5)
+        loop.kill("host-1")
+        await asyncio.sleep(10)
+        assert not task.done()
+        return [task]
+
+    (task,) = run_virtual(Random(1), main)
+    assert task.cancelled()
+
+
 def test_an_unhandled_exception_ends_the_run() -> None:
     async def main(loop: VirtualLoop) -> None:
         loop.call_exception_handler({"message": "lost", "exception": ValueError("lost")})

@@ -75,7 +75,9 @@ class Manager(Generic[C]):
         self._source_tasks: dict[asyncio.Task[None], PlaneName] = {}
         self._stopping = asyncio.Event()
         self._stopped = asyncio.Event()
+        # Set while planes may start tasks; None before the run and when it ends.
         self._group: asyncio.TaskGroup | None = None
+        self._has_started = False
         self._context = context(self)
         self._queues: dict[str, WorkQueue] = {}
         self._mappers: dict[str, EventMapper[C]] = {}
@@ -103,7 +105,7 @@ class Manager(Generic[C]):
 
     async def run(self) -> None:
         """Run until stopped or cancelled. Planes may be engaged before and during the run."""
-        finished = False
+        self._has_started, finished = True, False
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -115,15 +117,19 @@ class Manager(Generic[C]):
                     group.create_task(mapper.replay_full_lanes())
                     for mapper in self._mappers.values()
                 ]
-                await self._stopping.wait()
-                self._cancel_sources(self._clients)
-                await self._finish_reconciles(STOP_TIMEOUT_S)
+                try:
+                    await self._stopping.wait()
+                    self._cancel_sources(self._clients)
+                    await self._finish_reconciles(STOP_TIMEOUT_S)
+                finally:
+                    # Reconciles run outside of the group. One that engages a plane while the group
+                    # ends must not add tasks to it.
+                    self._group = None
                 finished = True
                 plane_tasks = (t for tasks in self._plane_tasks.values() for t in tasks)
                 for task in (*replays, *plane_tasks):
                     task.cancel()
         finally:
-            self._group = None
             self._cancel_sources(self._clients)
             for client in self._clients.values():
                 client.close()
@@ -138,7 +144,7 @@ class Manager(Generic[C]):
     async def stop(self) -> None:
         """End ``run`` within five seconds, whatever the reconciles do."""
         self._stopping.set()
-        if self._group is not None:
+        if self._has_started:
             await self._stopped.wait()
 
     async def wait_for_sync(self, planes: Iterable[PlaneName] | None = None) -> None:
