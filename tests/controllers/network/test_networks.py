@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from datum_compute.api import labels
 from datum_compute.api.conditions import is_true
+from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import (
     LOCATION_BINDING,
     NETWORK,
@@ -54,11 +55,7 @@ def test_a_binding_is_ready_after_its_context_has_a_subnet_and_both_go_with_the_
             await asyncio.sleep(5)
             default = await project.get(NETWORK, Ref("default", "default"))
             assert default.spec.ip_families == ["IPv4"]
-            metadata = ObjectMeta(name="web", namespace="default")
-            spec = NetworkBindingSpec(
-                network=NamespacedReference(name="default"), location=LocalReference(name="dfw")
-            )
-            await project.create(NETWORK_BINDING, NetworkBinding(metadata=metadata, spec=spec))
+            await project.create(NETWORK_BINDING, a_binding())
             await asyncio.sleep(10)
             binding = await project.get(NETWORK_BINDING, WEB_BINDING)
             assert is_true(binding.status.conditions, "Ready")
@@ -72,6 +69,41 @@ def test_a_binding_is_ready_after_its_context_has_a_subnet_and_both_go_with_the_
             assert (await project.list(NETWORK_CONTEXT)).items == []
 
     with_planes(test)
+
+
+def test_a_context_is_deleted_after_a_list_that_still_contained_its_last_binding() -> None:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
+        project = await a_project(planes)
+        async with running(NETWORK_CONTROLLERS, loop, planes, PLATFORM, HUB, PROJECT):
+            await project.create(NETWORK_BINDING, a_binding())
+            await asyncio.sleep(10)
+            assert len((await project.list(NETWORK_CONTEXT)).items) == 1
+            lists: list[Response] = []
+
+            async def replay_first_list(request: Request, response: Response) -> Response:
+                if request.method != "GET" or not request.path.endswith("/networkbindings"):
+                    return response
+                lists.append(response)
+                return lists[0]
+
+            planes.afterwards = replay_first_list
+            assert len((await project.list(NETWORK_BINDING)).items) == 1
+            await project.delete(NETWORK_BINDING, WEB_BINDING)
+            await asyncio.sleep(1)
+            assert len(lists) == 2
+            planes.afterwards = None
+            await asyncio.sleep(10)
+            assert (await project.list(NETWORK_CONTEXT)).items == []
+
+    with_planes(test)
+
+
+def a_binding() -> NetworkBinding:
+    metadata = ObjectMeta(name="web", namespace="default")
+    spec = NetworkBindingSpec(
+        network=NamespacedReference(name="default"), location=LocalReference(name="dfw")
+    )
+    return NetworkBinding(metadata=metadata, spec=spec)
 
 
 def test_bindings_are_not_woken_by_holders_of_their_context() -> None:

@@ -31,6 +31,7 @@ from datum_compute.controllers.effects import apply_plan
 from datum_compute.controllers.prefix_ledger import map_to_holder, observe_ledger
 from datum_compute.planes.catalogue import default_network
 from datum_compute.planning.network.networks import (
+    CONTEXT_RECHECK_S,
     BindingInputs,
     binding_labels,
     context_ref,
@@ -44,7 +45,16 @@ from datum_compute.planning.network.networks import (
 from datum_compute.planning.network.prefixes import IPV6_NETWORKS, allocation_name, pool_label
 from datum_compute.planning.network.subnets import plan_context, subnet_name
 from datum_compute.runtime.cached_client import CachedClient
-from datum_compute.runtime.controller import Controller, Done, Key, Outcome, for_, owns, watches
+from datum_compute.runtime.controller import (
+    Controller,
+    Done,
+    Key,
+    Outcome,
+    Requeue,
+    for_,
+    owns,
+    watches,
+)
 from datum_compute.runtime.informer import ObjectChange
 from datum_compute.runtime.predicates import generation_changed, never, value_changed
 
@@ -167,7 +177,10 @@ async def reconcile_context(context: Context, key: Key) -> Outcome:
     network = client.read(NETWORK).get(Ref(key.ref.namespace, found.spec.network.name))
     if network is None:
         return Done()  # the garbage collector deletes the context
-    if not await _has_bindings(client, found):
+    if not _has_cached_bindings(client, found):
+        if await _has_bindings(client, found):
+            # No event follows if the list was answered from an older state.
+            return Requeue(CONTEXT_RECHECK_S)
         return await apply_plan(context.planes, plan_context_removal(key.plane, found))
     names = [subnet_name(found, family) for family in found.spec.ip_families]
     claims, subnets = client.read(SUBNET_CLAIM), client.read(SUBNET)
@@ -182,12 +195,14 @@ async def reconcile_context(context: Context, key: Key) -> Outcome:
     return await apply_plan(context.planes, plan)
 
 
-async def _has_bindings(client: CachedClient, context: NetworkContext) -> bool:
-    """Return True if a binding uses the context. A live list confirms that there is none."""
+def _has_cached_bindings(client: CachedClient, context: NetworkContext) -> bool:
     name = context.metadata.name
     cached = client.read(NETWORK_BINDING).with_label(labels.NETWORK_CONTEXT, name)
-    if holders_of(context, cached):
-        return True
+    return bool(holders_of(context, cached))
+
+
+async def _has_bindings(client: CachedClient, context: NetworkContext) -> bool:
+    """Return True if a live list contains a binding that uses the context."""
     listed = await client.uncached.list(NETWORK_BINDING)
     return bool(holders_of(context, listed.items))
 

@@ -62,6 +62,8 @@ from datum_compute.planning.plan import (
 # No event reports that a pool has free prefixes again.
 POOL_RECHECK_S = 30.0
 BINDING_RECHECK_S = 60.0
+# A live list contained bindings that the cache did not.
+CONTEXT_RECHECK_S = 5.0
 IPAM_ALLOCATED, READY = "IPAMAllocated", "Ready"
 _NAME_MAX = 50  # leaves room for the family in the names of subnets, within a label value
 
