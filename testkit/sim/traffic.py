@@ -40,7 +40,7 @@ class SimulatedTraffic:
             idle_scaler, history, self._connect, elapsed_s
         )
         self.drivers: dict[PlaneName, Driver] = wrap_drivers(
-            drivers, self.balancer.drain, history, elapsed_s
+            drivers, self.balancer, history, elapsed_s
         )
 
     async def publish(

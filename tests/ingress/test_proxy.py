@@ -12,6 +12,7 @@ import pytest
 from datum_compute.api.planes import cell_plane
 from datum_compute.drivers.traffic import Backend
 from datum_compute.ingress.activations import WakeHistory
+from datum_compute.ingress.balancer import HOLD_S
 from datum_compute.ingress.idle_scaler import IdleScaler
 from datum_compute.ingress.proxy import Proxy
 from tests.stream_servers import LOOPBACK, serve_tcp
@@ -111,6 +112,42 @@ async def test_a_suspended_workload_refuses_connections_at_once(proxy: Proxy) ->
         assert await send(port, b"\x16\x03\x01 a TLS handshake") == b""
         proxy.refuse("web", refused=False)
         assert (await open_connection(port))[0] == "asleep"
+
+
+async def test_a_held_connection_is_refused_at_once_when_its_workload_is_suspended(
+    proxy: Proxy,
+) -> None:
+    _, port = await proxy.publish("web", "http", [], 0)
+    _, other_port = await proxy.publish("api", "http", [], 0)
+    held = asyncio.create_task(send(port, b"GET / HTTP/1.1\r\nHost: web\r\n\r\n"))
+    other = asyncio.create_task(send(other_port, b"GET / HTTP/1.1\r\nHost: api\r\n\r\n"))
+    await asyncio.sleep(0.1)
+    proxy.refuse("web", refused=True)
+    async with asyncio.timeout(HOLD_S / 2):
+        assert (await held).startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+    assert not other.done(), "the other workload is not suspended"
+    other.cancel()
+
+
+async def test_an_open_connection_continues_when_its_workload_is_suspended(proxy: Proxy) -> None:
+    """The driver drains it before it stops the machine."""
+    async with a_machine("one") as one:
+        _, port = await proxy.publish("web", "http", [one], 0)
+        _, reader, writer = await open_connection(port)
+        proxy.refuse("web", refused=True)
+        await proxy.publish("web", "http", [], 0)
+        writer.write(b"still here")
+        writer.write_eof()
+        assert await reader.read() == b"still here"
+        writer.close()
+
+
+async def test_a_machine_that_is_no_longer_drained_gets_new_connections(proxy: Proxy) -> None:
+    async with a_machine("one") as one:
+        _, port = await proxy.publish("web", "http", [one], 0)
+        proxy.drain("one")
+        proxy.end_drain("one")
+        assert (await open_connection(port))[0] == "one"
 
 
 async def send(port: int, content: bytes) -> bytes:

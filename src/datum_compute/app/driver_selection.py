@@ -214,7 +214,7 @@ def _container_machines(choice: DriverChoice, host: MachineHost) -> DriverSet:
 
     return DriverSet(
         choice,
-        wrap_drivers(drivers, proxy.drain, activations, elapsed_s),
+        wrap_drivers(drivers, proxy, activations, elapsed_s),
         CellEndpoints(queries, choice_reason=choice.reason),
         background_tasks=[*(driver.run for driver in drivers.values()), usage.run],
         close=close,

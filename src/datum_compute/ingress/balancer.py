@@ -79,8 +79,12 @@ class LoadBalancer(Generic[T]):
         self._draining.add(machine_id)
         return self.idle_scaler.connections(machine_id)
 
+    def end_drain(self, machine_id: str) -> None:
+        """Give the machine new connections again."""
+        self._draining.discard(machine_id)
+
     def keep_only(self, ports: Iterable[PublishedPort]) -> None:
-        """Drop the state of machines that are no backend of these ports. Ids are never reused."""
+        """Drop the state of machines that are no backend of these ports."""
         known = {backend.machine_id for port in ports for backend in port.backends}
         self.idle_scaler.keep_only(known)
         self._draining = {

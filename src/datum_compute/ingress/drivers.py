@@ -1,21 +1,24 @@
-"""Drivers for machines behind the proxy: report the last wake, drain before removal."""
+"""Drivers for machines behind the proxy: report the last wake, drain before a machine stops."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from msgspec.structs import replace
 
 from datum_compute.api.compute.scale_to_zero import SleepMode
 from datum_compute.api.compute.server import ServerSpec
+from datum_compute.api.conditions import Reason
 from datum_compute.api.planes import PlaneName
 from datum_compute.drivers.driver import (
     NO_DATA,
     Driver,
     DriverError,
     MachineData,
+    MachineState,
     NotObserved,
     Observation,
 )
@@ -88,37 +91,56 @@ class ReportingDriver:
 DRAIN_TIMEOUT_S = 10.0
 
 
+class Drainable(Protocol):
+    """What gives connections to machines: the proxy, or the load balancer itself."""
+
+    def drain(self, machine_id: str) -> int: ...
+
+    def end_drain(self, machine_id: str) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class DrainingDriver:
-    """Removes a machine when its connections have ended, at the latest after ``DRAIN_TIMEOUT_S``.
+    """Removes or suspends a machine when its connections have ended.
 
-    ``drain`` stops new connections and returns the number of open ones. While connections are open,
-    ``remove`` is a no-op: the controllers repeat the call until the machine is gone.
+    ``drain`` stops new connections and returns the number of open ones; ``end_drain`` reverts it.
+    While connections are open, for at most ``DRAIN_TIMEOUT_S``, ``remove`` and ``suspend`` do not
+    call the engine: the controllers repeat the call until the machine is gone or stopped.
     """
 
     inner: Driver
     drain: Callable[[str], int]
+    end_drain: Callable[[str], None]
     now_s: Callable[[], float]
     drain_started_s: dict[str, float] = field(default_factory=dict)
+    # Machines whose suspension is requested and not yet passed to the engine.
+    suspending: set[str] = field(default_factory=set)
 
     @property
     def is_simulated(self) -> bool:
         return self.inner.is_simulated
 
     async def start(self, machine_id: str, spec: ServerSpec, data: MachineData = NO_DATA) -> None:
+        self.end_drain(machine_id)
         await self.inner.start(machine_id, spec, data)
 
     async def remove(self, machine_id: str) -> None:
-        remaining = self.drain(machine_id)
-        started_s = self.drain_started_s.setdefault(machine_id, self.now_s())
-        if remaining and self.now_s() - started_s < DRAIN_TIMEOUT_S:
-            return
-        await self.inner.remove(machine_id)
+        if self._is_drained(machine_id):
+            await self.inner.remove(machine_id)
 
     async def observe(self, machine_id: str) -> Observation:
         state = await self.inner.observe(machine_id)
         if state is None:
             self.drain_started_s.pop(machine_id, None)
+            self.suspending.discard(machine_id)
+        elif isinstance(state, MachineState) and machine_id in self.suspending:
+            return replace(
+                state,
+                phase="Stopped",
+                reason=Reason.STOPPING,
+                message="waiting for open connections",
+                is_suspended=True,
+            )
         return state
 
     async def machines(self, name: str = "") -> list[str]:
@@ -131,24 +153,38 @@ class DrainingDriver:
         return await self.inner.wake(machine_id)
 
     async def suspend(self, machine_id: str) -> None:
-        await self.inner.suspend(machine_id)
+        self.suspending.add(machine_id)
+        if self._is_drained(machine_id):
+            await self.inner.suspend(machine_id)
+            self.suspending.discard(machine_id)
 
     async def resume(self, machine_id: str) -> None:
         await self.inner.resume(machine_id)
+        self.suspending.discard(machine_id)
+        self.drain_started_s.pop(machine_id, None)
+        self.end_drain(machine_id)
 
     def changes(self) -> AsyncIterator[str]:
         return self.inner.changes()
 
+    def _is_drained(self, machine_id: str) -> bool:
+        """Stop new connections. Return True if none is open, or the drain timeout has passed."""
+        remaining = self.drain(machine_id)
+        started_s = self.drain_started_s.setdefault(machine_id, self.now_s())
+        return not remaining or self.now_s() - started_s >= DRAIN_TIMEOUT_S
+
 
 def wrap_drivers(
     drivers: Mapping[PlaneName, Driver],
-    drain: Callable[[str], int],
+    connections: Drainable,
     history: WakeHistory,
     elapsed_s: Callable[[], float],
 ) -> dict[PlaneName, Driver]:
     """Return the drivers that the controllers use: with draining and with the last wake."""
     wrapped = {
-        cell: ReportingDriver(DrainingDriver(driver, drain, elapsed_s), history)
+        cell: ReportingDriver(
+            DrainingDriver(driver, connections.drain, connections.end_drain, elapsed_s), history
+        )
         for cell, driver in drivers.items()
     }
 

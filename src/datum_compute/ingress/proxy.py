@@ -47,6 +47,8 @@ class _Listener:
     number: int
     port: PublishedPort = field(default_factory=PublishedPort)
     connections: int = 0
+    # One for each connection that waits for a machine; its deadline is set to refuse it.
+    waits: set[asyncio.Timeout] = field(default_factory=set)
 
 
 class Proxy:
@@ -69,10 +71,15 @@ class Proxy:
         return HOST, listener.number
 
     def refuse(self, owner: str, *, refused: bool) -> None:
-        if refused:
-            self._refused.add(owner)
-        else:
+        if not refused:
             self._refused.discard(owner)
+            return
+        self._refused.add(owner)
+        now_s = asyncio.get_running_loop().time()
+        for (listener_owner, _), listener in self._listeners.items():
+            if listener_owner == owner:
+                for wait in listener.waits:
+                    wait.reschedule(now_s)
 
     async def withdraw(self, owner: str, kept: Collection[str] = ()) -> None:
         for key in [k for k in self._listeners if k[0] == owner and k[1] not in kept]:
@@ -94,6 +101,9 @@ class Proxy:
     def drain(self, machine_id: str) -> int:
         """Give the machine no new connections. Return the number of its open connections."""
         return self._balancer.drain(machine_id)
+
+    def end_drain(self, machine_id: str) -> None:
+        self._balancer.end_drain(machine_id)
 
     def _remove_unused_state(self) -> None:
         self._balancer.keep_only(listener.port for listener in self._listeners.values())
@@ -130,15 +140,26 @@ class Proxy:
             return
         listener.connections += 1
         try:
-            if owner in self._refused:
-                await _refuse_connection(reader, writer)
-                return
-            opened = await self._balancer.connect(listener.port)
+            opened = None if owner in self._refused else await self._connect(listener)
             if opened is not None:
                 await self._forward(opened, reader, writer)
+            elif owner in self._refused:
+                await _refuse_connection(reader, writer)
         finally:
             listener.connections -= 1
             writer.close()
+
+    async def _connect(self, listener: _Listener) -> BackendConnection[Streams] | None:
+        """Connect to a machine. Return None if none accepts in time, or on ``refuse()``."""
+        wait = asyncio.timeout(None)
+        listener.waits.add(wait)
+        try:
+            async with wait:
+                return await self._balancer.connect(listener.port)
+        except TimeoutError:
+            return None
+        finally:
+            listener.waits.discard(wait)
 
     async def _forward(
         self,

@@ -254,18 +254,22 @@ def test_an_instance_with_gates_is_suspended_as_well() -> None:
 
 
 @pytest.mark.parametrize(
-    ("has_machine", "is_suspended", "expected"),
+    ("has_machine", "is_suspended", "is_stopped", "expected"),
     [
-        (True, False, MachineStep.SUSPEND),
-        (True, True, MachineStep.REPORT),
-        (False, False, MachineStep.REPORT),
+        (True, False, False, MachineStep.SUSPEND),
+        # It may still be drained, which only another call of suspend() completes.
+        (True, True, False, MachineStep.SUSPEND),
+        (True, True, True, MachineStep.REPORT),
+        (False, False, False, MachineStep.REPORT),
     ],
 )
 def test_the_machine_of_a_suspended_server_is_stopped_and_never_started(
-    has_machine: bool, is_suspended: bool, expected: MachineStep
+    has_machine: bool, is_suspended: bool, is_stopped: bool, expected: MachineStep
 ) -> None:
     server = owned_server(an_instance(0), STOPPED, suspended=True)
-    step = step_after_observation(server, has_machine=has_machine, is_suspended=is_suspended)
+    step = step_after_observation(
+        server, has_machine=has_machine, is_suspended=is_suspended, is_stopped=is_stopped
+    )
     assert step is expected
 
 

@@ -15,6 +15,7 @@ from typing import assert_never
 from datum_compute.api import labels
 from datum_compute.api.compute.referenced_data import Reference, references_of_server
 from datum_compute.api.compute.server import Server, ServerStatus
+from datum_compute.api.conditions import Reason
 from datum_compute.api.kinds import SERVER
 from datum_compute.api.meta.objects import Ref
 from datum_compute.controllers.context import Context
@@ -87,10 +88,12 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     step, state = first_step(server), None
     if step is MachineStep.OBSERVE:
         state = await driver.observe(machine_id_of(server))
+        suspended = state if isinstance(state, MachineState) and state.is_suspended else None
         step = step_after_observation(
             server,
             has_machine=state is not None,
-            is_suspended=isinstance(state, MachineState) and state.is_suspended,
+            is_suspended=suspended is not None,
+            is_stopped=suspended is not None and suspended.reason == Reason.STOPPED,
         )
     match step:
         case MachineStep.REMOVE:

@@ -10,8 +10,8 @@ Rules:
 - The versions of ConfigMaps and Secrets are recorded before the machine is started with them. A
   machine that exists was therefore started with the recorded versions, even after a crash.
 - A permanent error of the driver is recorded as phase Failed. It is not retried.
-- The machine of a suspended Server is stopped and kept. A Server without a machine gets none while
-  it is suspended.
+- The machine of a suspended Server is drained, stopped and kept. A Server without a machine gets
+  none while it is suspended.
 """
 
 from __future__ import annotations
@@ -109,15 +109,17 @@ def first_step(server: Server) -> MachineStep:
 
 
 def step_after_observation(
-    server: Server, *, has_machine: bool, is_suspended: bool = False
+    server: Server, *, has_machine: bool, is_suspended: bool = False, is_stopped: bool = False
 ) -> MachineStep:
     """Return the step that follows from an observation.
 
-    A machine that cannot be observed counts as present. ``is_suspended`` is what the driver reports
-    about the machine.
+    A machine that cannot be observed counts as present. ``is_suspended`` and ``is_stopped`` are
+    what the driver reports about the machine: its suspension was requested, no process runs.
+    Suspension is requested until the machine is stopped, because the first requests drain its
+    connections.
     """
     if server.spec.suspended:
-        is_running = has_machine and not is_suspended
+        is_running = has_machine and not is_stopped
         return MachineStep.SUSPEND if is_running else MachineStep.REPORT
     if is_suspended:
         return MachineStep.RESUME
@@ -144,8 +146,11 @@ def plan_machine_release(plane: PlaneName, server: Server, *, has_machine: bool)
 
 
 def plan_server_status(plane: PlaneName, server: Server, status: ServerStatus) -> Plan:
-    is_settled = status.phase in SETTLED or (server.spec.suspended and _is_stopped(status))
-    recheck_s = SETTLED_S if is_settled else UNSETTLED_S
+    is_stopped = server.spec.suspended and _is_stopped(status)
+    if is_stopped or (status.phase in SETTLED and not server.spec.suspended):
+        recheck_s = SETTLED_S
+    else:
+        recheck_s = RECHECK_S if server.spec.suspended else UNSETTLED_S
     return Plan(
         tuple(plan_status(plane, SERVER, server, status)),
         requeue_after_s=recheck_s,
