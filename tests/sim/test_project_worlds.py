@@ -68,3 +68,14 @@ def test_a_revocation_continues_after_a_crash() -> None:
         line for line in outcome.final if "gamma workloads.compute.datumapis.com" in line
     ]
     assert "Available=False/ProjectSuspended" in workload
+
+
+def test_an_approval_of_a_terminating_request_is_recorded_as_without_effect() -> None:
+    """It depends on faults whether an approval reaches the request before it is gone (I21)."""
+    removed, approved = Decide(5.0, "gamma", "Removed"), Decide(5.45, "gamma", "Approved")
+    outcome = run_world(SPLIT, (*BEGUN, removed, approved))
+    assert outcome.effects == (
+        ("gamma", "deploy api", True),
+        ("gamma", "Removed", True),
+        ("gamma", "Approved", False),
+    )

@@ -241,15 +241,32 @@ async def _request(users: Users, project: str) -> None:
 
 
 async def _decide(users: Users, project: str, decision: str) -> None:
+    """Decide the request, and record whether there was one that the decision applied to."""
     platform = users.client(PLATFORM)
     ref = Ref("", consumer_name(SERVICE_NAME, project))
+    applied = False
+
+    async def remove() -> None:
+        nonlocal applied
+        try:
+            await platform.delete(CONSUMER, ref)
+        except Unreachable:
+            applied = True  # probably; the next response may be that the consumer is gone
+            raise
+        applied = True
+
+    async def change() -> None:
+        nonlocal applied
+        applied = not (await platform.patch(CONSUMER, ref, {"spec": spec})).is_terminating
+
     if decision == "Removed":
-        await users.retry_until_done(lambda: platform.delete(CONSUMER, ref))
+        await users.retry_until_done(remove)
     else:
         spec: JsonObject = {"approval": {"decision": decision}}
         if decision in ("Suspended", "Resumed"):
             spec = {"suspended": decision == "Suspended"}
-        await users.retry_until_done(lambda: platform.patch(CONSUMER, ref, {"spec": spec}))
+        await users.retry_until_done(change)
+    users.effects.append((project, decision, applied))
     if decision in _DENIALS:
         await until(lambda: _is_access_removed(users, project))
 
@@ -287,6 +304,7 @@ async def _renew(users: Users, project: str) -> None:
 
 
 async def _deploy(users: Users, operation: DeployIn) -> None:
+    """Deploy, and record whether the project got access before the user gave up."""
     key = (operation.project, operation.name)
     if key in users.desired:
         return
@@ -294,22 +312,23 @@ async def _deploy(users: Users, operation: DeployIn) -> None:
     desired, workload = users.workload(key, operation.replicas, operation.cities)
     loop = asyncio.get_running_loop()
     ends_s = loop.time() + _DEPLOY_TIMEOUT_S
-    while True:
+    has_access = False
+    while not has_access:
         try:
             await user.create_plain(WORKLOAD, workload)
+            has_access = True
         except AlreadyExists:
-            users.desired[key] = desired
-            return
+            has_access = True
         except Invalid:
             if loop.time() > ends_s:
                 users.log(f"{operation.project} has no access")
-                return
+                break
+            await asyncio.sleep(RETRY_S)
         except (ApiError, Unreachable):
-            pass  # the request may have been applied
-        else:
-            users.desired[key] = desired
-            return
-        await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(RETRY_S)  # the request may have been applied
+    if has_access:
+        users.desired[key] = desired
+    users.effects.append((operation.project, f"deploy {operation.name}", has_access))
 
 
 async def _delete(users: Users, project: str) -> None:

@@ -104,6 +104,10 @@ class DesiredWorkload:
     surge: AllowSurge | None = None
 
 
+# An operation that depends on access: project, operation, and whether it had an effect.
+Effect = tuple[str, str, bool]
+
+
 class Users:
     def __init__(
         self,
@@ -119,6 +123,7 @@ class Users:
         self.new_projects: dict[str, None] = {}  # projects that were created while the world ran
         self.serving: dict[str, str] = {}  # cell by city, where cells join
         self.tokens = 0  # number of join tokens that were created
+        self.effects: list[Effect] = []
         # Returns True if the host of a plane is lost permanently; operators then stop retrying.
         self.is_lost: Callable[[str], bool] = lambda _plane: False
         self._machines = machines

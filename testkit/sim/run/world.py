@@ -37,7 +37,7 @@ from datum_compute.runtime.leader_election import LeadershipLost
 from datum_compute.store.journal import JournalBroken, MemoryJournal
 from testkit.sim.actors.fault_injector import SimulatedFaultInjector
 from testkit.sim.actors.operators import join
-from testkit.sim.actors.users import Users
+from testkit.sim.actors.users import Effect, Users
 from testkit.sim.actors.visitors import Visitors
 from testkit.sim.checks.client_view import LogChecker, WatchMirror, find_confirmation_violations
 from testkit.sim.checks.convergence import find_leftovers, find_missing, summarize_state
@@ -76,7 +76,7 @@ from testkit.sim.scenario.faults import (
     Throttle,
 )
 from testkit.sim.scenario.feature_templates import NEW_PROJECT
-from testkit.sim.scenario.operations import AllowFallback, DeployIn, LeaveCell
+from testkit.sim.scenario.operations import AllowFallback, LeaveCell
 from testkit.sim.scenario.scenario import (
     USER,
     Scenario,
@@ -119,6 +119,14 @@ class WorldBroken(AssertionError):
 
 
 @dataclass(frozen=True, slots=True)
+class SettledState:
+    """What faults must not change (I21)."""
+
+    final: tuple[str, ...]
+    effects: tuple[Effect, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """The result of a run. Equal scenarios have equal outcomes, in any process."""
 
@@ -128,6 +136,7 @@ class Outcome:
     trace: Sequence[str]
     sometimes: dict[str, int]  # how often each fault occurred in which state
     final: tuple[str, ...]  # the settled state, without ids, versions and times
+    effects: tuple[Effect, ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -148,10 +157,12 @@ def _compare(scenario: Scenario, outcome: Outcome) -> None:
         return  # which instances get quota is random
     if any(isinstance(operation, AllowFallback) for operation in scenario.operations):
         return  # without faults no city fails, so nothing moves
-    if any(isinstance(operation, DeployIn) for operation in scenario.operations):
-        return  # faults decide whether access comes before the user gives up
     calm = _run(replace(scenario, faults=()), until=World.settle)
-    differing = sorted(set(calm) ^ set(outcome.final))
+    if calm.effects != outcome.effects:
+        # Faults delay access. A decision has no effect while the consumer is absent or terminating,
+        # and a user gives up a deploy when access comes too late.
+        return
+    differing = sorted(set(calm.final) ^ set(outcome.final))
     if differing:
         cause = InvariantBroken("I21: ends otherwise than without faults: " + differing[0])
         raise WorldBroken(cause, (*outcome.trace, *differing))
@@ -242,7 +253,7 @@ class World:
     # --- phases of the run
 
     async def run(self, disks: Disks) -> Outcome:
-        final, busy = await self.settle(disks), self._tasks_alive()
+        settled, busy = await self.settle(disks), self._tasks_alive()
         if self._scenario.seed % _RESTARTED_EVERY == _RESTARTED_AT and self._is_sound():
             await self._restart_all()
         self.observer.log("the end: everything is deleted")
@@ -256,10 +267,11 @@ class World:
             virtual_s=self._loop.time(),
             trace=self.observer.trace,
             sometimes=dict(sorted(self.sometimes.items())),
-            final=final,
+            final=settled.final,
+            effects=settled.effects,
         )
 
-    async def settle(self, disks: Disks) -> tuple[str, ...]:
+    async def settle(self, disks: Disks) -> SettledState:
         """Run chaos, then calm until the world has settled; return a summary of its state."""
         await self._bring_up(disks)
         scenario = self._scenario
@@ -287,7 +299,8 @@ class World:
         await self._until(self._find_unobserved_machines)
         await self._until(lambda: find_missing(self.state, self._expected()))
         await self._check_quiet()
-        return summarize_state(self.state, self._expected())
+        final = summarize_state(self.state, self._expected())
+        return SettledState(final, tuple(self.users.effects))
 
     async def _bring_up(self, disks: Disks) -> None:
         for name, (image, ids, certificate) in disks.items():
