@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from datum_compute.api import labels
-from datum_compute.api.kinds import CLAIM, GRANT, INSTANCE
+from datum_compute.api.kinds import CLAIM, GRANT, INSTANCE, NAMESPACE
 from datum_compute.api.meta.codec import JsonObject
 from testkit.sim.actors.users import DesiredWorkload
 from testkit.sim.checks.expected_state import ExpectedState
-from testkit.sim.checks.quota import is_quota_scarce
+from testkit.sim.checks.quota import i2_grants_are_used_up, is_quota_scarce
 from testkit.sim.checks.state import IN_FLIGHT_S
 from tests.sim.test_invariants import ALPHA, CELL, HOME, Scene, with_condition
 
@@ -81,6 +81,40 @@ def test_an_instance_of_an_operator_that_holds_quota_makes_it_scarce(scene: Scen
     claim(scene, "poison-0")
     assert is_quota_scarce(scene.state, expected)
     assert not is_quota_scarce(scene.state, replace(expected, allowed=2))
+
+
+@pytest.mark.parametrize(
+    ("returned", "violation"),
+    [
+        (frozenset(), "I2: alpha runs 2 machines, 1 are allowed"),
+        (frozenset({"dfw"}), ""),
+    ],
+)
+def test_i2_more_machines_run_than_allowed_unless_they_returned_with_their_cell(
+    scene: Scene, returned: frozenset[str], violation: str
+) -> None:
+    desired = {("alpha", "web"): DesiredWorkload("web:1", 2, ("DFW",))}
+    expected = ExpectedState(
+        desired, ("alpha",), ("dfw",), frozenset(), allowed=1, returned=returned
+    )
+    scene.put(ALPHA, NAMESPACE, "default", metadata={"uid": "1"})
+    claim(scene, "web-0")
+    claim(scene, "web-1", "False")
+    scene.run_machine("web-0", "a")
+    scene.run_machine("web-1", "b")
+    assert i2_grants_are_used_up(scene.state, expected) == violation
+
+
+@pytest.mark.parametrize(
+    ("stopped", "violation"),
+    [(False, "alpha runs 0 machines, 1 are desired and allowed"), (True, "")],
+)
+def test_i6_a_workload_runs_no_machine_unless_it_is_stopped(
+    scene: Scene, stopped: bool, violation: str
+) -> None:
+    desired = {("alpha", "web"): DesiredWorkload("web:1", 1, ("DFW",), stopped=stopped)}
+    expected = ExpectedState(desired, ("alpha",), ("dfw",), frozenset(), allowed=1)
+    assert i2_grants_are_used_up(scene.state, expected) == violation
 
 
 def test_i4_a_gate_is_removed_without_a_grant(scene: Scene) -> None:

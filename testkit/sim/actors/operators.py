@@ -104,6 +104,8 @@ async def _replace(users: Users, operation: LeaveCell) -> None:
     if operation.forced and not (operation.kept and heir == cell):
         users.log(f"cell {cell} is stopped and wiped")
         users.machines.wipe(cell)
+    elif operation.forced:
+        users.returned.add(cell)
     await asyncio.sleep(operation.away_s)
     await join(users, heir)
     users.serving[city_of(cell)] = heir

@@ -122,6 +122,7 @@ class Users:
         self.revoked: dict[str, None] = {}  # projects that are deleted or being deleted
         self.new_projects: dict[str, None] = {}  # projects that were created while the world ran
         self.serving: dict[str, str] = {}  # cell by city, where cells join
+        self.returned: set[str] = set()  # cells that were forced to leave and kept their store
         self.tokens = 0  # number of join tokens that were created
         self.effects: list[Effect] = []
         # Returns True if the host of a plane is lost permanently; operators then stop retrying.

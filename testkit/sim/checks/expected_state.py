@@ -13,7 +13,8 @@ from testkit.sim.scenario.scenario import PLENTY
 class ExpectedState:
     """The desired workloads of users, the cells that are not lost, and the quota of each project.
 
-    ``desired`` is by project and name.
+    ``desired`` is by project and name. ``returned`` are the cells that were forced to leave and
+    joined again with their store and their machines.
     """
 
     desired: Mapping[tuple[str, str], DesiredWorkload]
@@ -24,6 +25,7 @@ class ExpectedState:
     serving: Mapping[str, str] = field(
         default_factory=dict
     )  # cell by city, in worlds whose cells join
+    returned: frozenset[str] = frozenset()
 
     def cell_of(self, city: str) -> str:
         return self.serving.get(city, city.lower())

@@ -30,6 +30,7 @@ from testkit.sim.checks.state import (
     is_terminating,
     is_true,
 )
+from testkit.sim.checks.suspension import halted_workloads
 from testkit.sim.scenario.scenario import PLENTY
 
 # (project plane, consumer, resource type) -> (granted, limit), in base units.
@@ -181,17 +182,21 @@ def is_quota_scarce(state: ClusterState, expected: ExpectedState) -> bool:
 
 
 def i2_grants_are_used_up(state: ClusterState, expected: ExpectedState) -> str:
-    """I2, I6: each project runs the desired number of machines, or as many as its grant allows."""
+    """I2, I6: each project runs the desired number of machines, or as many as its grant allows.
+
+    A workload that is stopped or suspended runs no machines, and may hold quota without one.
+    """
     running = _running(state, expected)
+    halted = {project for project, _ in halted_workloads(state, expected)}
     for project in expected.projects:
         desired = min(
             expected.demand(project), expected.allowed - _count_claims_of_operators(state, project)
         )
-        found = running[project]
+        found = running[project] - _count_machines_without_grant(state, expected, project)
         if found > expected.allowed:
             return f"I2: {project} runs {found} machines, {expected.allowed} are allowed"
         # Quota of a lost cell stays granted.
-        if not expected.lost and found != desired:
+        if not expected.lost and project not in halted and found != desired:
             return f"{project} runs {found} machines, {desired} are desired and allowed"
     return ""
 
@@ -305,6 +310,26 @@ def _running(state: ClusterState, expected: ExpectedState) -> Counter[str]:
         if cell.partition("/")[2] not in expected.lost and "/poison" not in machine_id:
             found[projects_by_namespace.get(machine_id.partition("/")[0], "")] += 1
     return found
+
+
+def _count_machines_without_grant(
+    state: ClusterState, expected: ExpectedState, project: str
+) -> int:
+    """Count the machines that returned with their cell after the quota of the cell was released.
+
+    They keep running, also if their new claims are refused.
+    """
+    running = {
+        tuple(machine_id.split("/")[:2])
+        for cell, machine_id in state.machines()
+        if cell.partition("/")[2] in expected.returned
+    }
+    refused = (
+        (row["metadata"].get("labels", {}).get(labels.INSTANCE_NAMESPACE), key.name)
+        for key, row in state.rows_of(project_plane(project), CLAIM.resource)
+        if not is_true(row, GRANTED)
+    )
+    return sum((namespace, name.removeprefix(_PREFIX)) in running for namespace, name in refused)
 
 
 def _projections(state: ClusterState, expected: ExpectedState, name: str) -> Iterator[JsonObject]:

@@ -426,7 +426,13 @@ class World:
         expected_projects = (*left, *self.users.new_projects)
         desired, serving = self.users.desired, self.users.serving
         return ExpectedState(
-            desired, expected_projects, layout.all_cells, lost, layout.instances, serving
+            desired,
+            expected_projects,
+            layout.all_cells,
+            lost,
+            layout.instances,
+            serving,
+            frozenset(self.users.returned),
         )
 
     # --- exits and crashes of hosts
