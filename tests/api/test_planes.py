@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +16,6 @@ from datum_compute.api.planes import (
     cell_plane,
     city_policy_name,
     decode_project_label,
-    deployment_name,
     deployment_of,
     encode_cluster_label,
     execution_namespace,
@@ -149,49 +146,15 @@ def test_a_member_plane_has_a_name_and_a_role() -> None:
 
 
 NAMES = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
-SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-CITIES = st.from_regex(r"[A-Za-z0-9]{2,5}", fullmatch=True)
-
-
-@given(NAMES, st.uuids().map(str), NAMES, CITIES)
-def test_deployment_names_are_short_and_valid(
-    workload: str, uid: str, placement: str, city: str
-) -> None:
-    name = deployment_name(workload, uid, placement, city)
-    assert len(name) <= 41
-    assert SUBDOMAIN.fullmatch(name)
-    assert name.startswith(workload[:30].rstrip("-"))
-    assert len(instance_name(name, 999)) <= 63
-
-
-def test_a_workload_name_with_dots_gives_a_valid_deployment_name() -> None:
-    name = deployment_name("a" * 29 + ".tail", "u", "p", "DFW")
-    assert SUBDOMAIN.fullmatch(name), name
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (("web", "u", "a-b", "c"), ("web", "u", "a", "b-c")),
-        (("web", "u1", "p", "DFW"), ("web", "u2", "p", "DFW")),
-        (("web-a", "u", "p", "DFW"), ("web", "u", "a-p", "DFW")),
-    ],
-)
-def test_different_parts_give_different_names(
-    one: tuple[str, str, str, str], other: tuple[str, str, str, str]
-) -> None:
-    assert deployment_name(*one) != deployment_name(*other)
 
 
 def test_the_case_of_a_city_does_not_matter() -> None:
-    assert deployment_name("web", "u", "p", "dfw") == deployment_name("web", "u", "p", "DFW")
     assert normalize_city(" dfw ") == "DFW"
 
 
 def test_generated_names_do_not_change_between_releases() -> None:
     """Objects with other names would be created next to the existing ones."""
-    assert deployment_name("web", "uid-1", "default", "DFW") == "web-247760041b"
-    assert instance_name("web-247760041b", 0) == "web-247760041b-0"
+    assert instance_name("web-default-dfw", 0) == "web-default-dfw-0"
     assert federation_namespace("1-2") == "ns-1-2"
     assert execution_namespace("dfw") == "karmada-es-dfw"
     assert city_policy_name("DFW") == "city-dfw"

@@ -33,7 +33,7 @@ from datum_compute.api.planes import (
     PLATFORM,
     PlaneName,
     cell_plane,
-    deployment_name,
+    normalize_city,
     path_prefix,
     project_plane,
 )
@@ -45,6 +45,7 @@ from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.planes.bootstrap import ensure_plane
 from datum_compute.planes.catalogue import ensure_project
 from datum_compute.planning.plan import Create
+from datum_compute.planning.workload.names import Place, preferred_name
 from datum_compute.planning.workload.revisions import plan_revisions
 from datum_compute.server.access.authentication import EVERY_PLANE, StaticTokens, User
 from datum_compute.server.api_server import ApiServer
@@ -271,7 +272,7 @@ async def _report_city(
 ) -> None:
     placement, city = place
     uid = workload.metadata.uid
-    name = deployment_name(workload.metadata.name, uid, placement, city)
+    name = preferred_name(workload, Place(placement, normalize_city(city)))
     labels = {WORKLOAD_UID: uid, PLACEMENT_NAME: placement, CITY_CODE: city}
     spec = {
         "workloadRef": {"name": workload.metadata.name, "uid": uid},

@@ -97,19 +97,11 @@ def _check_label(name: str) -> str:
 
 _CLUSTER_PREFIX = "cluster-"
 _FEDERATION_PREFIX = "ns-"
-_WORKLOAD_NAME_MAX = 30
 
 
 def normalize_city(city: str) -> str:
     """Return a city code in upper case. Only names of objects contain lower case."""
     return city.strip().upper()
-
-
-def deployment_name(workload_name: str, workload_uid: str, placement: str, city: str) -> str:
-    """Return a name of at most 41 characters, unique whatever dashes its parts contain."""
-    parts = "\0".join((workload_uid, placement, city.lower()))
-    digest = hashlib.sha256(parts.encode()).hexdigest()[:10]
-    return f"{workload_name[:_WORKLOAD_NAME_MAX].rstrip('-.')}-{digest}"
 
 
 def instance_name(deployment: str, ordinal: int) -> str:

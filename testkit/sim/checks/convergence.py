@@ -135,7 +135,6 @@ def _find_revision_problem(workload: Workload, revisions: list[WorkloadRevision]
 
 
 _OF_A_WORKLOAD = re.compile(rb'"(' + "|".join(NAMES).encode() + rb')[:"-]')
-_UID_HASH = re.compile(r"-[0-9a-f]{10}(?=-|$)")
 _POISON = "poison"
 _COUNTS = (
     "replicas",
@@ -448,8 +447,19 @@ def _summary_lines(state: ClusterState, planes: Iterable[str]) -> Iterator[str]:
             )
             counts = [status.get(name, 0) for name in _COUNTS]
             where = key.namespace if key.namespace == NAMESPACE_NAME else "hub namespace"
-            name = _UID_HASH.sub("-*", key.name)  # names of deployments contain a hash of a uid
+            name = _stable_name(key, row)
             yield f"{plane} {key.resource} {where}/{name} {counts} {' '.join(conditions)}"
 
 
+def _stable_name(key: ObjectKey, row: JsonObject) -> str:
+    """Return a name that does not depend on which of two workloads was first to get a name."""
+    owner = row["metadata"].get("labels", {})
+    place = [owner.get(label, "") for label in _PLACE_LABELS]
+    if not all(place):
+        return key.name
+    ordinal = key.name.rpartition("-")[2] if key.resource == INSTANCE.resource else ""
+    return "/".join((*place, ordinal))
+
+
+_PLACE_LABELS = (labels.WORKLOAD_NAME, labels.PLACEMENT_NAME, labels.CITY_CODE)
 _SUMMARIZED = (WORKLOAD.resource, DEPLOYMENT.resource, INSTANCE.resource)

@@ -9,12 +9,12 @@ from datum_compute.api.compute.deployment import ObservedSource, WorkloadDeploym
 from datum_compute.api.compute.instance import Instance, InstanceControlStatus
 from datum_compute.cli.workload.rollout import (
     Phase,
-    Place,
     RolloutCause,
     StallTimer,
     assess_rollout,
     settling_s,
 )
+from datum_compute.planning.workload.names import Place
 from datum_compute.planning.workload.templates import template_hash
 from tests.cli.objects import condition, deployment, instance, workload
 

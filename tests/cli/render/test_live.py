@@ -29,12 +29,12 @@ from datum_compute.cli.render.live import (
 from datum_compute.cli.render.output import build_output, replace_unencodable
 from datum_compute.cli.workload.rollout import (
     Phase,
-    Place,
     PlaceProgress,
     Progress,
     RolloutCause,
 )
 from datum_compute.client.client import Client
+from datum_compute.planning.workload.names import Place
 from tests.cli.runner import CliRunner, quiet_environment
 from tests.cli.world import World, no_controllers, write_kubeconfig
 

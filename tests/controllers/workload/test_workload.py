@@ -8,7 +8,7 @@ import msgspec
 
 from datum_compute.api import labels
 from datum_compute.api.compute.deployment import ObservedSource, WorkloadDeploymentStatus
-from datum_compute.api.compute.workload import PROGRESSING, RolloutPolicy
+from datum_compute.api.compute.workload import PROGRESSING, RolloutPolicy, Workload
 from datum_compute.api.conditions import FALSE, TRUE, Condition, ConditionStatus, Reason
 from datum_compute.api.kinds import (
     CLAIM,
@@ -167,5 +167,73 @@ def test_a_deleted_workload_is_gone_as_soon_as_its_last_ownerless_deployment_is(
             await project.patch(DEPLOYMENT, ref_of(orphan), {"metadata": {"finalizers": None}})
             await asyncio.sleep(5)
             assert (await project.list(WORKLOAD)).items == []
+
+    with_planes(test)
+
+
+def named(name: str, placement: str) -> Workload:
+    workload = a_workload()
+    metadata = msgspec.structs.replace(workload.metadata, name=name)
+    placements = [msgspec.structs.replace(workload.spec.placements[0], name=placement)]
+    spec = msgspec.structs.replace(workload.spec, placements=placements)
+    return msgspec.structs.replace(workload, metadata=metadata, spec=spec)
+
+
+async def grant_claims(project: Client) -> None:
+    await asyncio.sleep(5)
+    granted = Condition(type=GRANTED, status=TRUE, reason="QuotaAvailable")
+    status = to_json(ResourceClaimStatus(conditions=[granted]))
+    for claim in (await project.list(CLAIM)).items:
+        version = claim.metadata.resource_version
+        await project.patch_status(CLAIM, ref_of(claim), status, version=version)
+    await asyncio.sleep(5)
+
+
+async def owners(project: Client) -> dict[str, str]:
+    """Return the workload of each deployment."""
+    found = (await project.list(DEPLOYMENT)).items
+    return {d.metadata.name: d.spec.workload_ref.name for d in found}
+
+
+def test_two_workloads_with_the_same_readable_name_get_different_deployments() -> None:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
+        project = await a_project(planes)
+        await project.create(WORKLOAD, as_new(named("a-b", "c")))
+        await project.create(WORKLOAD, as_new(named("a", "b-c")))
+        async with running(CONTROLLERS, loop, planes, PROJECT):
+            await grant_claims(project)
+            found = await owners(project)
+            assert sorted(found.values()) == ["a", "a-b"]
+            assert "a-b-c-dfw" in found
+            await project.delete(WORKLOAD, Ref("default", found.pop("a-b-c-dfw")))
+            await release_deployments(project)
+            assert await owners(project) == found, "an existing deployment keeps its name"
+
+    with_planes(test)
+
+
+async def release_deployments(project: Client) -> None:
+    """Remove the finalizers of terminating deployments, as the federator does."""
+    await asyncio.sleep(5)
+    for deployment in (await project.list(DEPLOYMENT)).items:
+        if deployment.is_terminating:
+            released = {"metadata": {"finalizers": None}}
+            await project.patch(DEPLOYMENT, ref_of(deployment), released)
+    await asyncio.sleep(5)
+
+
+def test_a_workload_waits_for_the_name_of_a_deployment_that_is_being_removed() -> None:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
+        project = await a_project(planes)
+        await project.create(WORKLOAD, as_new(named("a-b", "c")))
+        async with running(CONTROLLERS, loop, planes, PROJECT):
+            await grant_claims(project)
+            await project.delete(WORKLOAD, Ref("default", "a-b"))
+            await project.create(WORKLOAD, as_new(named("a", "b-c")))
+            await grant_claims(project)
+            await asyncio.sleep(60)
+            assert await owners(project) == {"a-b-c-dfw": "a-b"}
+            await release_deployments(project)
+            assert await owners(project) == {"a-b-c-dfw": "a"}
 
     with_planes(test)

@@ -100,6 +100,33 @@ def test_the_deployment_of_a_removed_city_is_deleted() -> None:
     assert (gone.metadata.name, gone.metadata.uid) == (delete.ref.name, delete.uid)
 
 
+def test_a_deployment_waits_until_a_removed_one_has_released_its_name() -> None:
+    """Placement ``a`` in city ``B-C`` is replaced by placement ``a-b`` in city ``C``."""
+    before = with_placement(a_workload(cities=("B-C",)), "a")
+    after = with_placement(a_workload(cities=("C",)), "a-b")
+    plan = plan_workload(PROJECT, after, stored(before), NOW)
+    assert summarize(plan.actions)[:2] == ["Delete WorkloadDeployment", "Wait"]
+    assert not [a for a in plan.actions if isinstance(a, Create | Patch)]
+    assert plan.requeue_after_s is not None
+    created = [a for a in plan_workload(PROJECT, after, [], NOW).actions if isinstance(a, Create)]
+    assert [a.object.metadata.name for a in created] == ["web-a-b-c"]
+
+
+def test_a_deployment_of_an_earlier_release_keeps_its_name() -> None:
+    workload = a_workload()
+    (found,) = stored(workload)
+    metadata = msgspec.structs.replace(found.metadata, name="web-79b0697b5d")
+    earlier = msgspec.structs.replace(found, metadata=metadata)
+    plan = plan_workload(PROJECT, workload, [earlier], NOW)
+    assert not [a for a in plan.actions if isinstance(a, Create | Delete | Patch)]
+
+
+def with_placement(workload: Workload, name: str) -> Workload:
+    placements = [msgspec.structs.replace(workload.spec.placements[0], name=name)]
+    spec = msgspec.structs.replace(workload.spec, placements=placements)
+    return msgspec.structs.replace(workload, spec=spec)
+
+
 def test_a_new_image_is_a_patch_of_that_field_only() -> None:
     plan = plan_workload(PROJECT, a_workload("web:2"), stored(a_workload("web:1")), NOW)
     (patch,) = [a for a in plan.actions if isinstance(a, Patch)]

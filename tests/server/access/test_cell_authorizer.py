@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from datum_compute.api.http import MERGE_PATCH
+from datum_compute.api.labels import DEPLOYMENT_NAME
 from datum_compute.api.meta.codec import JsonObject
 from testkit.api_server.running_server import PROJECT, InProcessServer
 from tests.server.cell_world import (
@@ -90,6 +91,8 @@ TABLE: list[tuple[str, str, Any, str, int]] = [
     ("POST", CLAIMS, claim("a-1", "dfw"), "", 201),
     ("POST", CLAIMS, claim("a-2", "iad"), "", 403),
     ("POST", CLAIMS, claim("b-1", "dfw"), "", 403),
+    # The name of deployment a-b starts with that of deployment a, which is bound to the cell.
+    ("POST", CLAIMS, claim("a-b-1", "dfw", **{DEPLOYMENT_NAME: "a"}), "", 403),
     ("DELETE", f"{CLAIMS}/instance-a-1", None, "", 200),
     # Nothing else of the hub, nor of a project, nor of the platform.
     ("GET", WORKS, None, "", 403),

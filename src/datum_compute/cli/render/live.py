@@ -14,7 +14,8 @@ from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.render.documents import extend_document
 from datum_compute.cli.render.events import RowEvent, WaitingEvent
 from datum_compute.cli.render.output import one_line, render_age, replace_unencodable
-from datum_compute.cli.workload.rollout import Phase, Place, PlaceProgress, Progress, place_document
+from datum_compute.cli.workload.rollout import Phase, PlaceProgress, Progress, place_document
+from datum_compute.planning.workload.names import Place
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

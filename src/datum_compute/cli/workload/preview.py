@@ -58,6 +58,7 @@ from datum_compute.planning.rollout.slots import slots_of
 from datum_compute.planning.rollout.surge import surge_max, unavailable_max
 from datum_compute.planning.workload.city_order import city_order_of
 from datum_compute.planning.workload.deployments import desired_deployments
+from datum_compute.planning.workload.names import place_of_deployment
 from datum_compute.planning.workload.templates import template_hash
 
 
@@ -238,12 +239,17 @@ def plan_instance_changes(
     recreated: list[str] = []
     created, kept, cities, at_once = 0, set(), set(), 1
     interruptions: list[Interruption] = []
-    deployments_before = {d.metadata.name: d for d in desired_deployments(before)} if before else {}
+    deployments_before = (
+        {place_of_deployment(d): d for d in desired_deployments(before)} if before else {}
+    )
     for deployment in desired_deployments(after):
-        name, minimum = deployment.metadata.name, deployment.spec.scale_settings.min_replicas
-        own = [instance for instance in instances if _belongs_to(instance, name)]
-        by_ordinal = slots_of(name, own).by_ordinal
-        earlier = deployments_before.get(name)
+        place, minimum = (
+            place_of_deployment(deployment),
+            deployment.spec.scale_settings.min_replicas,
+        )
+        own = [instance for instance in instances if place_of(instance) == place]
+        by_ordinal = slots_of(_deployment_name(own), own).by_ordinal
+        earlier = deployments_before.get(place)
         desired_before = earlier.spec.scale_settings.min_replicas if earlier else minimum
         kept |= {
             instance.metadata.name
@@ -299,8 +305,10 @@ def _find_interruptions(spec: WorkloadDeploymentSpec, outdated: int) -> list[Int
     return [Interruption(spec.city_code, outdated, seconds)]
 
 
-def _belongs_to(instance: Instance, deployment_name: str) -> bool:
-    return deployment_of(instance.metadata.name, instance.metadata.labels) == deployment_name
+def _deployment_name(instances: Sequence[Instance]) -> str:
+    """Return the name of the deployment of these instances; empty if there are none."""
+    names = (deployment_of(i.metadata.name, i.metadata.labels) for i in instances)
+    return min(names, default="")
 
 
 def _changes_template(before: WorkloadDeployment | None, after: WorkloadDeployment) -> bool:

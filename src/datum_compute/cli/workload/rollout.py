@@ -31,6 +31,7 @@ from datum_compute.cli.render.documents import PlaceDocument
 from datum_compute.planning.rollout.slots import UNCHECKED_MIN_READY_S
 from datum_compute.planning.rollout.stopping import grace_period_s
 from datum_compute.planning.rollout.suspension import HALT_REASONS, halt_reason
+from datum_compute.planning.workload.names import Place, place_of_deployment
 from datum_compute.planning.workload.templates import template_hash
 
 # Reasons that refer to another object, which has the cause.
@@ -60,14 +61,6 @@ class Phase(StrEnum):
 
 # Phases that only the status of the Workload shows: the deployment of the city can look complete.
 _CITY_PHASES = {"Waiting": Phase.WAITING, "Failed": Phase.FAILED, "Skipped": Phase.SKIPPED}
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Place:
-    """A placement of a workload in a city."""
-
-    placement: str
-    city: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,10 +213,6 @@ def _by_place(deployments: Iterable[WorkloadDeployment]) -> dict[Place, Workload
     ):
         found.setdefault(place_of_deployment(deployment), deployment)
     return found
-
-
-def place_of_deployment(deployment: WorkloadDeployment) -> Place:
-    return Place(deployment.spec.placement_name, normalize_city(deployment.spec.city_code))
 
 
 def _progress(

@@ -37,13 +37,13 @@ from datum_compute.cli.workload.rollout import (
     is_crashing,
     is_overdue,
     place_document,
-    place_of_deployment,
     settling_s,
 )
 from datum_compute.cli.workload.undo_target import can_undo
 from datum_compute.cli.workload.wait import StateReached, WatchNext, wait_until
 from datum_compute.planning.explain.advice import Actor
 from datum_compute.planning.explain.explain import Link, explain_workload
+from datum_compute.planning.workload.names import place_of_deployment
 
 _TENTHS_BELOW_S = 60  # waits that are shorter are printed with tenths of a second
 

@@ -7,12 +7,13 @@ WorkloadRevision.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from datum_compute.api import labels
+from datum_compute.api.compute.deployment import WorkloadDeployment
 from datum_compute.api.compute.instance_type import size_name
 from datum_compute.api.compute.workload import Workload
 from datum_compute.api.compute.workload_revision import WorkloadRevision
@@ -23,6 +24,12 @@ from datum_compute.controllers.effects import apply_plan
 from datum_compute.planning.quota.workload_claims import workload_claim_ref, workload_of_claim
 from datum_compute.planning.workload.city_order import needs_revisions
 from datum_compute.planning.workload.deployments import WorkloadObjects, plan_workload_lifecycle
+from datum_compute.planning.workload.names import (
+    NameHolder,
+    candidate_names,
+    new_places,
+    preferred_names,
+)
 from datum_compute.planning.workload.revisions import plan_revisions, select_revisions
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
@@ -43,6 +50,7 @@ from datum_compute.runtime.predicates import any_of, spec_or_metadata_changed, v
 STATUS_DEBOUNCE = Debounce(idle_s=0.01, max_s=0.25)
 
 BY_INSTANCE_TYPE = "instance-type"
+BY_DEPLOYMENT_NAME = "deployment-name"
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
@@ -73,6 +81,7 @@ def observe_workload(client: CachedClient, workload: Workload) -> WorkloadObject
         for d in (*deployments.with_label(labels.WORKLOAD_UID, uid), *deployments.owned_by(uid))
     }
     found = [by_ref[ref] for ref in sorted(by_ref)]
+    holders = {} if workload.is_terminating else _observe_name_holders(client, workload, found)
     return WorkloadObjects(
         workload=workload,
         deployments=found,
@@ -81,7 +90,28 @@ def observe_workload(client: CachedClient, workload: Workload) -> WorkloadObject
         if workload.is_terminating or needs_revisions(workload, found)
         else (),
         instance_type=client.read(INSTANCE_TYPE).get(Ref("", type_name(workload))),
+        name_holders=holders,
     )
+
+
+def _observe_name_holders(
+    client: CachedClient, workload: Workload, own: Sequence[WorkloadDeployment]
+) -> dict[str, NameHolder]:
+    """Return the deployments of other workloads that have a name for a new deployment."""
+    deployments, workloads = client.read(DEPLOYMENT), client.read(WORKLOAD)
+    namespace, own_uids = workload.metadata.namespace, {d.metadata.uid for d in own}
+    found: dict[str, NameHolder] = {}
+    for place in new_places(workload, own):
+        for name in candidate_names(workload, place):
+            deployment = deployments.get(Ref(namespace, name))
+            if deployment is None:
+                break
+            if deployment.metadata.uid not in own_uids:
+                owner = deployment.spec.workload_ref
+                candidate = workloads.get(Ref(namespace, owner.name))
+                is_owner = candidate is not None and candidate.metadata.uid == owner.uid
+                found[name] = NameHolder(deployment, candidate if is_owner else None)
+    return found
 
 
 def _revisions(client: CachedClient, workload: Workload) -> list[WorkloadRevision]:
@@ -110,6 +140,15 @@ def map_ownerless_deployment(client: CachedClient, change: ObjectChange[Any]) ->
         yield Key(
             client.plane, Ref(deployment.metadata.namespace, deployment.spec.workload_ref.name)
         )
+
+
+def map_deployment_to_waiting(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map a deleted deployment to the workloads that may wait for its name."""
+    if change.new is None:
+        metadata = change.latest.metadata
+        for waiting in client.cached(WORKLOAD).by_index(BY_DEPLOYMENT_NAME, metadata.name):
+            if waiting.metadata.namespace == metadata.namespace:
+                yield Key(client.plane, ref_of(waiting))
 
 
 async def suspension_changes(context: Context, client: CachedClient) -> AsyncIterator[Key]:
@@ -143,9 +182,13 @@ WORKLOAD_CONTROLLER = Controller(
         watches(CLAIM, map_claim),
         owns(REVISION),
         watches(DEPLOYMENT, map_ownerless_deployment),
+        watches(DEPLOYMENT, map_deployment_to_waiting),
         watches(INSTANCE_TYPE, map_instance_type),
     ),
-    indexes=(Index(WORKLOAD, BY_INSTANCE_TYPE, lambda workload: (type_name(workload),)),),
+    indexes=(
+        Index(WORKLOAD, BY_INSTANCE_TYPE, lambda workload: (type_name(workload),)),
+        Index(WORKLOAD, BY_DEPLOYMENT_NAME, preferred_names),
+    ),
     finalizers=(labels.WORKLOAD_FINALIZER,),
     external_sources=(suspension_changes,),
     entitled_only=True,

@@ -4,12 +4,13 @@
 - ``fallback.py`` decides in which cities the replicas of each city run.
 - ``city_order.py`` decides which template each city gets.
 - Deployments in other cities are deleted.
+- ``names.py`` decides the names of the deployments.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -26,7 +27,7 @@ from datum_compute.api.compute.workload_revision import WorkloadRevision
 from datum_compute.api.conditions import ConditionValue, make_condition, with_condition
 from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
 from datum_compute.api.meta.objects import ObjectMeta, owner_reference
-from datum_compute.api.planes import PlaneName, deployment_name
+from datum_compute.api.planes import PlaneName
 from datum_compute.api.quota import ResourceClaim
 from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.plan import Action, Create, Plan, Wait, add_finalizer
@@ -45,10 +46,19 @@ from datum_compute.planning.workload.deletion import (
     plan_workload_deletion,
 )
 from datum_compute.planning.workload.fallback import assign_cities
+from datum_compute.planning.workload.names import (
+    NameHolder,
+    Place,
+    name_places,
+    place_of_deployment,
+)
 from datum_compute.planning.workload.revisions import own_revisions, release_revisions
 from datum_compute.planning.workload.status import Decisions, workload_status
 from datum_compute.planning.workload.templates import template_in
 
+# The deletion of the other deployment reconciles a workload that waits for a name. This limits the
+# delay after a missed event, and while the other deployment is kept.
+NAME_RECHECK_S = 30.0
 # The event of its claim reconciles a blocked workload. This limits the delay after a missed event.
 BLOCKED_RECHECK_S = 60.0
 
@@ -65,6 +75,8 @@ class WorkloadObjects:
     revisions: Sequence[WorkloadRevision]  # only if it is terminating, or ``needs_revisions``
     instance_type: InstanceType | None
     is_suspended: bool = False  # the project is
+    # Deployments of other workloads that have a name for a new deployment of this one.
+    name_holders: Mapping[str, NameHolder] = field(default_factory=dict)
 
 
 def plan_workload_lifecycle(plane: PlaneName, found: WorkloadObjects, now: str) -> Plan:
@@ -101,6 +113,7 @@ def plan_workload_lifecycle(plane: PlaneName, found: WorkloadObjects, now: str) 
             found.instance_type,
             found.revisions,
             is_suspended=found.is_suspended,
+            name_holders=found.name_holders,
         )
     return replace(rest, actions=(*first, *rest.actions))
 
@@ -114,12 +127,15 @@ def plan_workload(
     revisions: Sequence[WorkloadRevision] = (),
     *,
     is_suspended: bool = False,
+    name_holders: Mapping[str, NameHolder] | None = None,
 ) -> Plan:
     """Plan the deployments and the status of a Workload.
 
     ``deployments`` are all deployments with this workload's uid. ``is_suspended`` is True if the
-    project is suspended. A new rollback is recorded in the status first. Otherwise a restart of the
-    controller between two cities would start the failed template again.
+    project is suspended. ``name_holders`` are deployments of other workloads by name.
+
+    A new rollback is recorded in the status first. Otherwise a restart of the controller between
+    two cities would start the failed template again.
     """
     if workload.is_terminating:
         return plan_workload_deletion(plane, workload, deployments, now)
@@ -137,11 +153,15 @@ def plan_workload(
     if cities.is_rollback_new:
         return Plan(tuple(plan_status(plane, WORKLOAD, workload, status)))
     observed = {d.metadata.name: d for d in deployments}
+    named = name_places(workload, _places(assignments), deployments, name_holders or {})
     desired = {
-        d.metadata.name: d for d in desired_deployments(workload, assignments, cities.templates)
+        d.metadata.name: d
+        for d in desired_deployments(workload, assignments, cities.templates, named.names)
+        if place_of_deployment(d) not in named.waiting
     }
     unwanted = [d for name, d in sorted(observed.items()) if name not in desired]
     actions = plan_deployment_deletions(plane, unwanted, UNWANTED)
+    actions += [_wait_for_name(named.names[p], holder) for p, holder in named.waiting.items()]
     for name, deployment in sorted(desired.items()):
         spec = msgspec.structs.replace(deployment.spec, suspended=is_suspended)
         wanted = msgspec.structs.replace(deployment, spec=spec)
@@ -150,6 +170,7 @@ def plan_workload(
     if is_new and any(isinstance(action, Create) for action in actions):
         return Plan(tuple(actions))  # the next reconcile writes the first status
     due_s = [s.due_s for found in assignments.values() for s in found if s.due_s is not None]
+    due_s += [NAME_RECHECK_S] * bool(named.waiting)
     return Plan(
         (*actions, *plan_status(plane, WORKLOAD, workload, status)),
         requeue_after_s=min(due_s, default=None),
@@ -188,24 +209,44 @@ def _assign_all_cities(
     }
 
 
+def _places(assignments: Assignments) -> list[Place]:
+    return [
+        Place(placement, city)
+        for placement, found in assignments.items()
+        for assignment in found
+        for city in assignment.wanted
+    ]
+
+
+def _wait_for_name(name: str, holder: NameHolder) -> Wait:
+    owner = holder.deployment.spec.workload_ref.name
+    return Wait(f"deployment {name} of workload {owner} is being removed")
+
+
 def desired_deployments(
     workload: Workload,
     assignments: Assignments | None = None,
     templates: Mapping[tuple[str, str], InstanceTemplate] | None = None,
+    names: Mapping[Place, str] | None = None,
 ) -> list[WorkloadDeployment]:
     """Return the deployments of a Workload.
 
     ``templates`` are the templates by placement and city; by default all cities get the current
-    one. Without ``assignments`` no fallback city is used.
+    one. Without ``assignments`` no fallback city is used. Without ``names`` the deployments have
+    the names that they get if no other deployment has them.
     """
     assignments = assignments if assignments is not None else _assign_all_cities(workload, (), "")
+    names = (
+        names if names is not None else name_places(workload, _places(assignments), (), {}).names
+    )
     found = []
     for placement in workload.spec.placements:
         for assignment in assignments[placement.name]:
             for city in assignment.wanted:
                 template = (templates or {}).get((placement.name, city))
+                name = names[Place(placement.name, city)]
                 deployment = _build_deployment(
-                    workload, placement, city, template or template_in(workload, city)
+                    workload, placement, city, template or template_in(workload, city), name
                 )
                 if city != assignment.city:
                     marks = {labels.FALLBACK_FOR: assignment.city}
@@ -216,12 +257,12 @@ def desired_deployments(
 
 
 def _build_deployment(
-    workload: Workload, placement: Placement, city: str, template: InstanceTemplate
+    workload: Workload, placement: Placement, city: str, template: InstanceTemplate, name: str
 ) -> WorkloadDeployment:
     metadata = workload.metadata
     return WorkloadDeployment(
         metadata=ObjectMeta(
-            name=deployment_name(metadata.name, metadata.uid, placement.name, city),
+            name=name,
             namespace=metadata.namespace,
             labels={
                 labels.WORKLOAD_UID: metadata.uid,

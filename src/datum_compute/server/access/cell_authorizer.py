@@ -298,10 +298,9 @@ def _check_claim(cells: CellAuthorizer, cell: _Cell, plane: PlaneName, obj: Json
     if "deletionTimestamp" in metadata:
         return ""
     namespace = labels.get(INSTANCE_NAMESPACE, "")
-    instance = metadata["name"].removeprefix(_CLAIM_PREFIX)
-    deployment = deployment_of(instance, labels)
-    is_bound = cells.is_bound(cell, Ref(namespace, deployment))
-    if not instance.startswith(f"{deployment}-") or not is_bound:
+    deployment = deployment_of(metadata["name"].removeprefix(_CLAIM_PREFIX))
+    is_named = labels.get(DEPLOYMENT_NAME, deployment) == deployment
+    if not is_named or not cells.is_bound(cell, Ref(namespace, deployment)):
         return "the deployment is not bound to the cell"
     namespace_labels = cells.labels_of(HUB, NAMESPACE, Ref("", namespace)) or {}
     project = decode_project_label(namespace_labels.get(UPSTREAM_CLUSTER, ""))
