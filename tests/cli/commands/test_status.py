@@ -215,6 +215,15 @@ def available(status: str, reason: str = "R", message: str = "m") -> list[dict[s
             {"conditions": available("True"), "desiredReplicas": 3, "readyReplicas": 2},
             Health("Degraded", "", "1 instance below desired count"),
         ),
+        (
+            {
+                "conditions": available("True"),
+                "desiredReplicas": 3,
+                "readyReplicas": 2,
+                "coveredReplicas": 1,
+            },
+            Health("Available"),
+        ),
     ],
 )
 def test_health_is_one_word(status: dict[str, Any], health: Health) -> None:

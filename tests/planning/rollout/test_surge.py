@@ -409,7 +409,7 @@ def test_surge_instances_are_not_part_of_the_other_counts() -> None:
     status = found.deployment.status
     assert (status.replicas, status.ready_replicas, status.available_replicas) == (1, 1, 1)
     assert (status.updated_replicas, status.desired_replicas) == (0, 1)
-    assert status.surge_replicas == 1
+    assert (status.surge_replicas, status.covered_replicas) == (1, 0)
     assert status.surge is not None
     assert status.surge.ordinals == "1"
 
@@ -425,6 +425,7 @@ def test_a_deployment_is_available_while_only_its_surge_instance_serves() -> Non
     assert available is not None
     assert available.status == "True"
     assert available.message == "0/1 instances are ready, and 1 surge instance"
+    assert found.deployment.status.covered_replicas == 1
 
 
 def test_a_rollout_is_complete_when_its_surge_instances_are_gone() -> None:

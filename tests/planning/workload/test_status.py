@@ -215,12 +215,13 @@ def test_surge_instances_add_up_and_a_city_without_them_is_named() -> None:
     workload = a_workload(cities=("DFW", "ORD"))
     value = ConditionValue(FALSE, "SurgeUnavailable", "the limit is used up")
     condition = make_condition("SurgeAvailable", value, generation=1, now=NOW)
-    dallas, chicago = stored(workload, surge_replicas=1)
+    dallas, chicago = stored(workload, surge_replicas=1, covered_replicas=1)
     dallas = msgspec.structs.replace(
         dallas, status=msgspec.structs.replace(dallas.status, conditions=[condition])
     )
     status = workload_status(workload, [dallas, chicago], NOW)
     assert (status.surge_replicas, status.placements[0].surge_replicas) == (2, 2)
+    assert (status.covered_replicas, status.placements[0].covered_replicas) == (2, 2)
     reported = find_condition(status.conditions, "SurgeAvailable")
     assert reported is not None
     assert (reported.status, reported.reason) == (FALSE, "SurgeUnavailable")

@@ -244,6 +244,13 @@ class ReplicaCounts(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
             "ones until a rollout is complete. No other count includes them."
         ),
     ] = 0
+    covered_replicas: Annotated[
+        int,
+        doc(
+            "Number of desired instances that are not ready while a ready surge instance "
+            "serves in their place."
+        ),
+    ] = 0
     blocked: Annotated[
         list[BlockedReplicas],
         map_by("reason"),

@@ -61,7 +61,8 @@ def workload_health(workload: Workload) -> Health:
         return _health_from_condition("Unavailable", found)
     if found.status != TRUE:
         return _health_from_condition("Unknown", found)
-    short = workload.status.desired_replicas - workload.status.ready_replicas
+    counts = workload.status
+    short = counts.desired_replicas - counts.ready_replicas - counts.covered_replicas
     if short > 0:
         return Health("Degraded", message=f"{render_count(short, 'instance')} below desired count")
     return Health("Available")

@@ -80,6 +80,7 @@ def mark_deployment_unknown(
         ),
         ready_replicas=0,
         available_replicas=0,
+        covered_replicas=0,
         last_known=LastKnown(as_of=unreachable.since, ready_replicas=last_report.ready_replicas),
         blocked=[blocked] if replicas else [],
     )

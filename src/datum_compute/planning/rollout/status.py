@@ -494,14 +494,16 @@ def _build_status(
     current = template_hash(deployment.spec.template)
     updated = [i for i in instances if i.status.controller.observed_template_hash == current]
     wanted = wanted_replicas(deployment)
+    ready = sum(is_ready(i) for i in instances)
     counted = WorkloadDeploymentStatus(
         replicas=len(instances),
         updated_replicas=len(updated),
         current_replicas=sum(is_true(i.status.conditions, PROGRAMMED) for i in updated),
-        ready_replicas=sum(is_ready(i) for i in instances),
+        ready_replicas=ready,
         available_replicas=sum(min_ready.is_available(i) for i in instances),
         desired_replicas=wanted,
         surge_replicas=len(surge.members),
+        covered_replicas=min(max(0, wanted - ready), len(surge.members & slots.ready)),
         blocked=count_blocked_by_reason(slots, wanted, halted),
         observed_generation=deployment.metadata.generation,
         observed_source=_observed_source(deployment),

@@ -345,6 +345,7 @@ def _sum_counts(
         "ready_replicas": sum(s.ready_replicas for s in reported),
         "available_replicas": sum(s.available_or_ready for s in reported),
         "surge_replicas": sum(s.surge_replicas for s in reported),
+        "covered_replicas": sum(s.covered_replicas for s in reported),
         "updated_replicas": sum(s.updated_replicas for s in current_reports),
         "current_replicas": sum(s.current_replicas for s in current_reports),
         "desired_replicas": sum(
