@@ -19,10 +19,11 @@ from tempfile import TemporaryDirectory
 from bench.measurement import Measurement
 from datum_compute.api.compute.scale_to_zero import SleepMode
 from datum_compute.api.planes import cell_plane
+from datum_compute.api.traffic import Backend, SleepPolicy
+from datum_compute.drivers.connections.activations import WakeHistory
+from datum_compute.drivers.connections.idle_scaler import IdleScaler
 from datum_compute.drivers.containers.engine import Engine
-from datum_compute.drivers.traffic import Backend, SleepPolicy
-from datum_compute.ingress.activations import WakeHistory
-from datum_compute.ingress.idle_scaler import IdleScaler
+from datum_compute.drivers.local_network import connect_on_link
 from datum_compute.ingress.proxy import Proxy
 from testkit.processes.container_cell import ID, Cell, an_interface
 from testkit.processes.container_engine import TestEngine, missing_programs
@@ -111,7 +112,7 @@ async def _measure_modes(engine: TestEngine, state: Path) -> tuple[WakeTimes, Wa
 async def _measure_wakes(cell: Cell, bare: Engine, address: str, mode: SleepMode) -> WakeTimes:
     history = WakeHistory(time.time, time.monotonic)
     idle_scaler = IdleScaler({CELL: cell.driver}, time.monotonic, history)
-    proxy = Proxy(idle_scaler, history, time.monotonic)
+    proxy = Proxy(idle_scaler, history, time.monotonic, connect_on_link)
     times, wake_command = WakeTimes(), ("unpause", "start")[mode == "stop"]
     backend = Backend(CELL, ID, address, 8080, SleepPolicy(IDLE_S, mode, 10.0))
     _, port = await proxy.publish("web", "http", [backend], 0)

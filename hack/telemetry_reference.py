@@ -18,7 +18,7 @@ from datum_compute.app.settings.options import PROGRAMS
 from datum_compute.app.settings.resolve import Setting
 from datum_compute.controllers.events import EVENT_ONLY_REASONS, NORMAL_PROGRESS_REASONS
 from datum_compute.controllers.federation.instances import quarantine_gauge
-from datum_compute.ingress.activations import PrometheusWakeMetrics
+from datum_compute.drivers.connections.activations import PrometheusWakeMetrics
 from datum_compute.runtime.event_recorder import BURST, MESSAGE_BYTES_MAX, REFILL_S, EventRecorder
 from datum_compute.runtime.manager import Manager
 from datum_compute.runtime.metrics import RuntimeMetrics

@@ -44,8 +44,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "controllers": frozenset({"api", "client", "planes", "planning", "drivers", "runtime"}),
     "dashboard": frozenset({"api", "client"}),
     "gateway": frozenset({"api", "client", "drivers", "server"}),
-    # ingress still wraps drivers; it becomes a process of its own that does not call them.
-    "ingress": frozenset({"api", "drivers", "server"}),
+    "ingress": frozenset({"api", "server"}),
     "cli": frozenset({"api", "client", "planning"}),  # previews and explanations are planned
     "app": _ALL - {"cli", TESTKIT},
     TESTKIT: _ALL - {"cli"},
@@ -165,6 +164,8 @@ FILES_WITH_TASKS = frozenset(
         "server/http/memory.py",
         "server/http/server.py",
         "drivers/containers/driver.py",
+        "drivers/connections/draining.py",
+        "drivers/connections/idle_scaler.py",
         "cli/commands/exec.py",
         "client/watch.py",
     }

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from datum_compute.api.planes import PlaneName
+from datum_compute.api.traffic import Backend
+from datum_compute.drivers.connections.activations import WakeHistory
+from datum_compute.drivers.connections.draining import wrap_drivers
+from datum_compute.drivers.connections.idle_scaler import IdleScaler
 from datum_compute.drivers.driver import Driver
 from datum_compute.drivers.simulated.behaviors import machine_state
-from datum_compute.drivers.traffic import Backend
-from datum_compute.ingress.activations import WakeHistory
 from datum_compute.ingress.balancer import BackendConnection, LoadBalancer, PublishedPort
-from datum_compute.ingress.drivers import wrap_drivers
-from datum_compute.ingress.idle_scaler import IdleScaler
 from testkit.sim.provider import Provider, ProviderDriver
 
 _FIRST_PORT = 30_000

@@ -9,12 +9,12 @@ from typing import TypeVar
 
 from datum_compute.api.compute.scale_to_zero import SleepMode, Wake
 from datum_compute.api.planes import cell_plane
+from datum_compute.api.traffic import Backend, SleepPolicy
+from datum_compute.drivers.connections.activations import WakeHistory
+from datum_compute.drivers.connections.idle_scaler import IdleScaler
 from datum_compute.drivers.driver import FencedDriver, MachineState, NotObserved
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
-from datum_compute.drivers.traffic import Backend, SleepPolicy
-from datum_compute.ingress.activations import WakeHistory
 from datum_compute.ingress.balancer import BackendConnection, LoadBalancer, PublishedPort
-from datum_compute.ingress.idle_scaler import IdleScaler
 from testkit.conformance.driver import SPEC
 from testkit.sim.loop import VirtualLoop, run_virtual
 

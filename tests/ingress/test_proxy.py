@@ -10,10 +10,11 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from datum_compute.api.planes import cell_plane
-from datum_compute.drivers.traffic import Backend
-from datum_compute.ingress.activations import WakeHistory
+from datum_compute.api.traffic import Backend
+from datum_compute.drivers.connections.activations import WakeHistory
+from datum_compute.drivers.connections.idle_scaler import IdleScaler
+from datum_compute.drivers.local_network import connect_on_link
 from datum_compute.ingress.balancer import HOLD_S
-from datum_compute.ingress.idle_scaler import IdleScaler
 from datum_compute.ingress.proxy import Proxy
 from tests.stream_servers import LOOPBACK, serve_tcp
 
@@ -41,7 +42,9 @@ _OPEN: list[asyncio.StreamWriter] = []
 @pytest.fixture
 async def proxy() -> AsyncIterator[Proxy]:
     history = WakeHistory(time.time, time.monotonic)
-    created = Proxy(IdleScaler({}, time.monotonic, history), history, time.monotonic)
+    created = Proxy(
+        IdleScaler({}, time.monotonic, history), history, time.monotonic, connect_on_link
+    )
     yield created
     while _OPEN:
         writer = _OPEN.pop()
@@ -76,7 +79,7 @@ async def test_a_drained_machine_keeps_its_connections_and_gets_no_new_ones(
     async with a_machine("one") as one, a_machine("two") as two:
         _, port = await proxy.publish("web", "http", [one], 0)
         name, reader, writer = await open_connection(port)
-        assert (name, proxy.drain("one")) == ("one", 1)
+        assert (name, await proxy.drain("one")) == ("one", 1)
         await proxy.publish("web", "http", [one, two], 0)
         assert (await open_connection(port))[0] == "two"
         writer.write(b"still here")
@@ -145,7 +148,7 @@ async def test_an_open_connection_continues_when_its_workload_is_suspended(proxy
 async def test_a_machine_that_is_no_longer_drained_gets_new_connections(proxy: Proxy) -> None:
     async with a_machine("one") as one:
         _, port = await proxy.publish("web", "http", [one], 0)
-        proxy.drain("one")
+        await proxy.drain("one")
         proxy.end_drain("one")
         assert (await open_connection(port))[0] == "one"
 

@@ -26,15 +26,16 @@ from datum_compute.app.settings.settings import DriverSettings
 from datum_compute.app.state_directory import StateError, read_last_driver
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.registry import PUBLISHING
+from datum_compute.drivers.connections.activations import PrometheusWakeMetrics, WakeHistory
+from datum_compute.drivers.connections.draining import wrap_drivers
+from datum_compute.drivers.connections.idle_scaler import IdleScaler
 from datum_compute.drivers.containers.engine import Engine
 from datum_compute.drivers.driver import Driver
+from datum_compute.drivers.local_network import connect_on_link
 from datum_compute.drivers.simulated.behaviors import SimulatedMachine
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.drivers.traffic import Traffic
 from datum_compute.gateway.cells import CellEndpoints
-from datum_compute.ingress.activations import PrometheusWakeMetrics, WakeHistory
-from datum_compute.ingress.drivers import wrap_drivers
-from datum_compute.ingress.idle_scaler import IdleScaler
 from datum_compute.ingress.proxy import Proxy
 from datum_compute.runtime.controller import Controller
 
@@ -203,7 +204,9 @@ def _container_machines(choice: DriverChoice, host: MachineHost) -> DriverSet:
     activations = WakeHistory(
         host.environment.unix_s, elapsed_s, PrometheusWakeMetrics(host.registry)
     )
-    proxy = Proxy(IdleScaler(drivers, elapsed_s, activations), activations, elapsed_s)
+    proxy = Proxy(
+        IdleScaler(drivers, elapsed_s, activations), activations, elapsed_s, connect_on_link
+    )
     queries = {cell: driver.queries for cell, driver in drivers.items()}
     usage = UsageMetrics({cell: q.measure_usage for cell, q in queries.items()}, elapsed_s)
     host.registry.register(usage)

@@ -8,32 +8,9 @@ simulated machines publishes no ports.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
-from datum_compute.api.compute.scale_to_zero import SleepMode
-from datum_compute.api.planes import PlaneName
-
-
-@dataclass(frozen=True, slots=True)
-class SleepPolicy:
-    """When a machine without connections sleeps, and how long a connection waits for its wake."""
-
-    idle_after_s: float
-    mode: SleepMode
-    hold_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Backend:
-    """A machine that accepts connections, perhaps after a wake."""
-
-    cell: PlaneName
-    machine_id: str
-    address: str
-    port: int
-    sleep: SleepPolicy | None = None  # None: it never sleeps
-    asleep: bool = False  # when it was last observed
+from datum_compute.api.traffic import Backend
 
 
 class Traffic(Protocol):

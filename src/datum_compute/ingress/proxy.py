@@ -11,15 +11,20 @@ import asyncio
 import logging
 import re
 import socket
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 
-from datum_compute.drivers.local_network import connect_on_link
-from datum_compute.drivers.traffic import Backend
-from datum_compute.ingress.activations import WakeHistory
-from datum_compute.ingress.balancer import BackendConnection, LoadBalancer, PublishedPort
-from datum_compute.ingress.idle_scaler import IdleScaler
+from datum_compute.api.traffic import Backend, CellUnavailable
+from datum_compute.ingress.balancer import (
+    BackendConnection,
+    LoadBalancer,
+    MachineActivity,
+    PublishedPort,
+    WakeRecorder,
+)
+from datum_compute.server.http.listen import bind_listener
 
 HOST = "127.0.0.1"
 CONNECT_TIMEOUT_S = 2.0
@@ -27,16 +32,31 @@ CONNECT_TIMEOUT_S = 2.0
 KEEPALIVE_IDLE_S = 30
 CHUNK_BYTES = 64 * 1024
 CONNECTIONS_MAX = 4096  # per published port
+BACKLOG = 512
+# When a client should retry if a machine sleeps and the process of its cell does not run.
+RETRY_AFTER_S = 5
 # How long a refused connection may take to send its first bytes, which show if it uses HTTP.
 REFUSED_READ_TIMEOUT_S = 2.0
 _HTTP_REQUEST = re.compile(rb"[A-Z]+ [^ ]+ HTTP/1\.[01]\r?\n")
-_REFUSAL_TEXT = b"The workload is stopped.\n"
-_REFUSAL = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nConnection: close\r\n"
-    b"Content-Length: %d\r\n\r\n%s" % (len(_REFUSAL_TEXT), _REFUSAL_TEXT)
+
+
+def _format_refusal(text: bytes, headers: bytes = b"") -> bytes:
+    return (
+        b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain\r\nConnection: close\r\n"
+        b"%sContent-Length: %d\r\n\r\n%s" % (headers, len(text), text)
+    )
+
+
+_STOPPED = _format_refusal(b"The workload is stopped.\n")
+_CELL_UNAVAILABLE = _format_refusal(
+    b"The instance sleeps, and the platform that wakes it does not run.\n",
+    b"Retry-After: %d\r\n" % RETRY_AFTER_S,
 )
 
+PortKey = tuple[str, str]  # owner and name
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+# Connects to an address and port of a machine.
+Connect = Callable[[str, int], Awaitable[Streams]]
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +64,7 @@ _log = logging.getLogger(__name__)
 @dataclass(slots=True)
 class _Listener:
     server: asyncio.Server
+    listening: socket.socket
     number: int
     port: PublishedPort = field(default_factory=PublishedPort)
     connections: int = 0
@@ -52,11 +73,20 @@ class _Listener:
 
 
 class Proxy:
+    """``inherited`` are the listening sockets of a previous process, by port number."""
+
     def __init__(
-        self, idle_scaler: IdleScaler, history: WakeHistory, elapsed_s: Callable[[], float]
+        self,
+        machines: MachineActivity,
+        wakes: WakeRecorder,
+        elapsed_s: Callable[[], float],
+        connect: Connect,
+        inherited: Mapping[int, socket.socket] = MappingProxyType({}),
     ) -> None:
-        self._balancer = LoadBalancer(idle_scaler, history, _connect_to, elapsed_s)
-        self._listeners: dict[tuple[str, str], _Listener] = {}
+        self._connect_to = connect
+        self._balancer = LoadBalancer(machines, wakes, self._open_backend, elapsed_s)
+        self._inherited = dict(inherited)
+        self._listeners: dict[PortKey, _Listener] = {}
         self._refused: set[str] = set()  # owners
         self._connection_tasks: set[asyncio.Task[None]] = set()
 
@@ -96,11 +126,35 @@ class Proxy:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._balancer.idle_scaler.close()
+        await self._balancer.machines.close()
 
-    def drain(self, machine_id: str) -> int:
+    @property
+    def ports(self) -> dict[PortKey, int]:
+        """The numbers of the published ports."""
+        return {key: listener.number for key, listener in self._listeners.items()}
+
+    @property
+    def connections(self) -> int:
+        """The number of open and waiting connections."""
+        return len(self._connection_tasks)
+
+    def listening_sockets(self) -> dict[int, socket.socket]:
+        return {listener.number: listener.listening for listener in self._listeners.values()}
+
+    def close_inherited(self) -> None:
+        """Close the inherited sockets that no published port uses."""
+        for unused in self._inherited.values():
+            unused.close()
+        self._inherited.clear()
+
+    def stop_listening(self) -> None:
+        """Accept no more connections. Open connections continue, and waiting ones keep waiting."""
+        for listener in self._listeners.values():
+            listener.server.close()
+
+    async def drain(self, machine_id: str) -> int:
         """Give the machine no new connections. Return the number of its open connections."""
-        return self._balancer.drain(machine_id)
+        return await self._balancer.drain(machine_id)
 
     def end_drain(self, machine_id: str) -> None:
         self._balancer.end_drain(machine_id)
@@ -120,16 +174,20 @@ class Proxy:
             finally:
                 self._connection_tasks.discard(task)
 
-        for port in (last_port, 0) if last_port else (0,):
+        listening = self._bind(owner, name, last_port)
+        server = await asyncio.start_server(handle, sock=listening, backlog=BACKLOG)
+        return _Listener(server, listening, listening.getsockname()[1])
+
+    def _bind(self, owner: str, name: str, last_port: int) -> socket.socket:
+        """Return a socket with the last port if it is inherited or free, else with a free port."""
+        if last_port in self._inherited:
+            return self._inherited.pop(last_port)
+        if last_port:
             try:
-                server = await asyncio.start_server(handle, HOST, port, backlog=512)
-            except OSError as error:
-                if port == 0:
-                    raise
-                _log.warning("%s %s: port %d is taken (%s)", owner, name, port, error.strerror)
-                continue
-            return _Listener(server, server.sockets[0].getsockname()[1])
-        raise AssertionError("unreachable: port 0 is always free")
+                return bind_listener(last_port, HOST)
+            except OSError:
+                _log.warning("%s %s: port %d is in use; selecting another", owner, name, last_port)
+        return bind_listener(0, HOST)
 
     async def _serve(
         self, owner: str, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -144,7 +202,9 @@ class Proxy:
             if opened is not None:
                 await self._forward(opened, reader, writer)
             elif owner in self._refused:
-                await _refuse_connection(reader, writer)
+                await _refuse_connection(reader, writer, _STOPPED)
+        except CellUnavailable:
+            await _refuse_connection(reader, writer, _CELL_UNAVAILABLE)
         finally:
             listener.connections -= 1
             writer.close()
@@ -160,6 +220,13 @@ class Proxy:
             return None
         finally:
             listener.waits.discard(wait)
+
+    async def _open_backend(self, backend: Backend) -> Streams | None:
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                return await self._connect_to(backend.address, backend.port)
+        except (OSError, TimeoutError):
+            return None
 
     async def _forward(
         self,
@@ -181,8 +248,10 @@ class Proxy:
             self._balancer.release(opened)
 
 
-async def _refuse_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer an HTTP request with 503; the caller closes the connection.
+async def _refuse_connection(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, response: bytes
+) -> None:
+    """Answer an HTTP request with the response; the caller closes the connection.
 
     The head of the request is read first. Otherwise the client may receive a reset instead of the
     response.
@@ -191,18 +260,10 @@ async def _refuse_connection(reader: asyncio.StreamReader, writer: asyncio.Strea
         async with asyncio.timeout(REFUSED_READ_TIMEOUT_S):
             head = await reader.read(CHUNK_BYTES)
             if _HTTP_REQUEST.match(head):
-                writer.write(_REFUSAL)
+                writer.write(response)
                 await writer.drain()
     except (OSError, TimeoutError):
         return
-
-
-async def _connect_to(backend: Backend) -> Streams | None:
-    try:
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            return await connect_on_link(backend.address, backend.port)
-    except (OSError, TimeoutError):
-        return None
 
 
 def _enable_keepalive(writer: asyncio.StreamWriter) -> None:

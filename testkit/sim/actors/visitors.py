@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from datum_compute.api.planes import PlaneName, cell_plane
-from datum_compute.drivers.traffic import Backend
+from datum_compute.api.traffic import Backend
 from datum_compute.ingress.balancer import HOLD_S, BackendConnection, PublishedPort
 from testkit.sim.checks.state import ClusterState
 from testkit.sim.host import SimulatedHost

@@ -18,9 +18,9 @@ from datum_compute.api.planes import HUB
 from datum_compute.controllers.effects import apply_plan
 from datum_compute.controllers.gates import confirm_grant
 from datum_compute.controllers.workload import machine
+from datum_compute.drivers.connections.idle_scaler import IdleScaler
 from datum_compute.drivers.driver import NOT_OBSERVED, MachineState
 from datum_compute.drivers.simulated.driver import SimulatedDriver
-from datum_compute.ingress.idle_scaler import IdleScaler
 from datum_compute.planning.federation.instances import plan_hub_copy
 from datum_compute.planning.plan import Create, Delete, Plan, drop_finalizer
 from datum_compute.planning.quota.buckets import decide_claims

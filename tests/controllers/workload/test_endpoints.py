@@ -18,9 +18,9 @@ from datum_compute.api.compute.scale_to_zero import ScaleToZero
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, NAMESPACE, SERVER
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import cell_plane
+from datum_compute.api.traffic import Backend, SleepPolicy
 from datum_compute.app.controllers import ManagerOptions
 from datum_compute.controllers.workload.endpoints import CONTROLLER, WAKE_S, sleep_policy
-from datum_compute.drivers.traffic import Backend, SleepPolicy
 from testkit.builders import a_deployment, a_server, an_instance
 from testkit.sim.loop import VirtualLoop
 from tests.controllers.running_controllers import as_new, is_reconciled, running

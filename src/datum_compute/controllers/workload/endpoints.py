@@ -15,9 +15,9 @@ from datum_compute.api.compute.scale_to_zero import duration_seconds
 from datum_compute.api.compute.server import ServerSpec
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
 from datum_compute.api.meta.objects import Ref, ref_of
+from datum_compute.api.traffic import Backend, SleepPolicy
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import apply_plan
-from datum_compute.drivers.traffic import Backend, SleepPolicy
 from datum_compute.planning.network.addresses import addresses_of
 from datum_compute.planning.rollout.machine import machine_id_of
 from datum_compute.planning.rollout.server import (

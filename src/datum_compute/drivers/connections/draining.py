@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from datum_compute.api.compute.scale_to_zero import SleepMode
 from datum_compute.api.compute.server import ServerSpec
 from datum_compute.api.conditions import Reason
 from datum_compute.api.planes import PlaneName
+from datum_compute.drivers.connections.activations import WakeHistory
 from datum_compute.drivers.driver import (
     NO_DATA,
     Driver,
@@ -22,7 +23,6 @@ from datum_compute.drivers.driver import (
     NotObserved,
     Observation,
 )
-from datum_compute.ingress.activations import WakeHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +92,9 @@ DRAIN_TIMEOUT_S = 10.0
 
 
 class Drainable(Protocol):
-    """What gives connections to machines: the proxy, or the load balancer itself."""
+    """What gives connections to machines: the ingress, or the load balancer itself."""
 
-    def drain(self, machine_id: str) -> int: ...
+    async def drain(self, machine_id: str) -> int: ...
 
     def end_drain(self, machine_id: str) -> None: ...
 
@@ -109,7 +109,7 @@ class DrainingDriver:
     """
 
     inner: Driver
-    drain: Callable[[str], int]
+    drain: Callable[[str], Awaitable[int]]
     end_drain: Callable[[str], None]
     now_s: Callable[[], float]
     drain_started_s: dict[str, float] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class DrainingDriver:
         await self.inner.start(machine_id, spec, data)
 
     async def remove(self, machine_id: str) -> None:
-        if self._is_drained(machine_id):
+        if await self._is_drained(machine_id):
             await self.inner.remove(machine_id)
 
     async def observe(self, machine_id: str) -> Observation:
@@ -154,7 +154,7 @@ class DrainingDriver:
 
     async def suspend(self, machine_id: str) -> None:
         self.suspending.add(machine_id)
-        if self._is_drained(machine_id):
+        if await self._is_drained(machine_id):
             await self.inner.suspend(machine_id)
             self.suspending.discard(machine_id)
 
@@ -167,9 +167,9 @@ class DrainingDriver:
     def changes(self) -> AsyncIterator[str]:
         return self.inner.changes()
 
-    def _is_drained(self, machine_id: str) -> bool:
+    async def _is_drained(self, machine_id: str) -> bool:
         """Stop new connections. Return True if none is open, or the drain timeout has passed."""
-        remaining = self.drain(machine_id)
+        remaining = await self.drain(machine_id)
         started_s = self.drain_started_s.setdefault(machine_id, self.now_s())
         return not remaining or self.now_s() - started_s >= DRAIN_TIMEOUT_S
 

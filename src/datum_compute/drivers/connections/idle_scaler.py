@@ -15,13 +15,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum, IntEnum, auto
+from enum import Enum, auto
 from typing import Any
 
 from datum_compute.api.planes import PlaneName
+from datum_compute.api.traffic import Backend, Rank, SleepPolicy, WakeFailed, WakeTimes
+from datum_compute.drivers.connections.activations import WakeHistory
 from datum_compute.drivers.driver import Driver, DriverError, MachineState, NotObserved
-from datum_compute.drivers.traffic import Backend, SleepPolicy
-from datum_compute.ingress.activations import WakeHistory, WakeTimes
 
 # Interval between the checks whether a woken machine is ready. Each one doubles it up to the limit.
 READY_POLL_S, READY_POLL_MAX_S = 0.002, 0.1
@@ -31,18 +31,6 @@ ENGINE_TIMEOUT_S = 30.0
 REPORTS_IGNORED_S = 10.0
 
 _log = logging.getLogger(__name__)
-
-
-class Rank(IntEnum):
-    """The order in which machines are chosen for a connection."""
-
-    AWAKE = 0
-    WAKING = 1
-    ASLEEP = 2
-
-
-class WakeFailed(Exception):
-    """The machine does not serve in time. The message contains the cause."""
 
 
 class ActivityState(Enum):

@@ -7,7 +7,6 @@ accepted) and first byte (of the response).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Gauge
@@ -15,37 +14,10 @@ from prometheus_client import CollectorRegistry, Gauge
 from datum_compute.api.compute.scale_to_zero import SleepMode, Wake
 from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.api.planes import PlaneName
+from datum_compute.api.traffic import WakeTimes
 from datum_compute.telemetry.metrics import Counter, Histogram
 
 _FAILURE_CHARS_MAX = 1024
-
-
-@dataclass(slots=True)
-class WakeTimes:
-    """The points in time of one wake, by a monotonic clock. 0 means: not reached."""
-
-    cell: PlaneName
-    machine_id: str
-    mode: SleepMode
-    arrived_s: float
-    engine_s: float = 0.0
-    running_s: float = 0.0
-    connected_s: float = 0.0
-    first_byte_s: float = 0.0
-    is_pending: bool = True  # False once recorded, or if the machine was awake already
-
-    @property
-    def parts_s(self) -> dict[str, float]:
-        """The durations of the parts. A part that was not reached has duration 0."""
-        running_s = self.running_s or self.arrived_s
-        connected_s = self.connected_s or running_s
-        first_byte_s = self.first_byte_s or connected_s
-        return {
-            "queue": max(0.0, running_s - self.arrived_s - self.engine_s),
-            "engine": self.engine_s,
-            "ready": max(0.0, connected_s - running_s),
-            "first_byte": max(0.0, first_byte_s - connected_s),
-        }
 
 
 class WakeMetrics(Protocol):

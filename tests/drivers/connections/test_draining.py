@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from datum_compute.drivers.connections.draining import DRAIN_TIMEOUT_S, DrainingDriver
 from datum_compute.drivers.driver import MachineState, TransientError
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
-from datum_compute.ingress.drivers import DRAIN_TIMEOUT_S, DrainingDriver
 from testkit.conformance.driver import SPEC
 
 MACHINE_ID = "ns/web/1"
@@ -22,7 +22,7 @@ class Connections:
     open: int = 2
     drained: set[str] = field(default_factory=set)
 
-    def drain(self, machine_id: str) -> int:
+    async def drain(self, machine_id: str) -> int:
         self.drained.add(machine_id)
         return self.open
 
