@@ -67,7 +67,8 @@ The settings of the processes. The flags of `datumctl compute` are in [cli.md](c
 takes precedence over the environment, then the file of `--config FILE` (`DATUM_CONFIG`), then the
 default. The file is YAML: one `name: value` per setting, where `a-b: value` can also be written as
 `a: {b: value}`. An unknown name in the file is an error. `--no-<name>`, or the value `false`, turns
-a switch off.
+a switch off. `compute-manager --server-config FILE` reads a file of kind WorkloadOperator
+([fields](../guides/kubernetes.md#a-file-of-kind-workloadoperator)), below `--config`.
 
 `compute-server config show`, `compute-cell config show` and `compute-manager config show` print
 every setting with its value and the source of the value; they accept the flags of the process.

@@ -1,4 +1,4 @@
-"""The kustomize overlays of deploy/, build_manifests by kubectl."""
+"""The kustomize overlays and components of deploy/, built by kubectl."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ Manifest = dict[str, Any]
 
 @cache
 def build_text(folder: str) -> str:
+    return run_kustomize(DEPLOY / "kustomize" / folder)
+
+
+def run_kustomize(folder: Path) -> str:
     try:
         program = kubectl()
     except NoKubectl as error:
         pytest.skip(str(error))
     done = subprocess.run(
-        [program, "kustomize", str(DEPLOY / "kustomize" / folder)],
+        [program, "kustomize", str(folder)],
         capture_output=True,
         text=True,
         timeout=60,
@@ -36,8 +40,12 @@ def build_text(folder: str) -> str:
 
 @cache
 def build_manifests(overlay: str) -> tuple[Manifest, ...]:
+    return parse_manifests(build_text(f"overlays/{overlay}"))
+
+
+def parse_manifests(text: str) -> tuple[Manifest, ...]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return tuple(yaml.load_all(build_text(f"overlays/{overlay}"), loader))
+    return tuple(yaml.load_all(text, loader))
 
 
 def manifests_of_kind(overlay: str, kind: str) -> list[Manifest]:

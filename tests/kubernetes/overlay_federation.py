@@ -50,9 +50,11 @@ PROJECT, CELL = "project/default", "cell/dfw"
 MANAGEMENT, ONE_CELL, PROPAGATOR = "management-plane", "cell", "propagator"
 PEOPLE = {"edith": "project-editor", "vera": "project-viewer"}
 # The accounts that Milo would accept on every path.
+QUOTA_ACCOUNT = "kube-system/compute-quota"
 ACCOUNTS = (
     "kube-system/compute-manager",
     "kube-system/compute-cell",
+    QUOTA_ACCOUNT,
     *(f"default/{name}" for name in PEOPLE),
 )
 _INSIDE, _STATE = "/etc/datum-compute", "/var/lib/datum-compute"
@@ -67,6 +69,10 @@ class OverlayFederation:
     milo: Milo
     managers: dict[str, Process] = field(default_factory=dict)
     gateways: dict[str, int] = field(default_factory=dict)
+    # Discovery and webhook are set by a file of kind WorkloadOperator, and quota claims have an
+    # account of their own.
+    has_server_configs: bool = False
+    webhook_port: int = 0
 
     @property
     def planes(self) -> Mapping[str, RealPlane]:
@@ -80,7 +86,10 @@ class OverlayFederation:
         self._be_milo()
         for name in PEOPLE:
             _let_in(self.planes[PROJECT], name, PEOPLE[name])
-        self.gateways = dict(zip((MANAGEMENT, ONE_CELL), free_ports(2), strict=True))
+        *gateways, self.webhook_port = free_ports(3)
+        self.gateways = dict(zip((MANAGEMENT, ONE_CELL), gateways, strict=True))
+        if self.has_server_configs:
+            _let_in_quota(self.planes[PROJECT])
         for overlay in (MANAGEMENT, ONE_CELL):
             for port in ("webhook", "gateway"):
                 files = ensure_certificate(self._mounted(overlay, port), datetime.now(UTC))
@@ -183,7 +192,7 @@ class OverlayFederation:
         hub, cell = self.planes["hub"], self.planes[CELL]
         of_hub = ("hub", hub.server, hub.authority)
         in_cluster = ("in-cluster", cell.server, cell.authority)
-        of_platform, of_project = map(shared_token, ACCOUNTS[:2])
+        of_platform, of_project, of_quota = map(shared_token, ACCOUNTS[:3])
         of_manager, of_cell = (hub.token(f"compute-{who}") for who in ("manager", "cell"))
         for overlay, what, place, token in (
             (MANAGEMENT, "planes", paths, of_platform),
@@ -191,6 +200,8 @@ class OverlayFederation:
             (PROPAGATOR, "federation", of_hub, of_manager),
             (ONE_CELL, "federation", of_hub, of_cell),
             (ONE_CELL, "projects", paths, of_project),
+            (MANAGEMENT, "quota", paths, of_quota),
+            (ONE_CELL, "quota", paths, of_quota),
             (ONE_CELL, "in-cluster", in_cluster, cell.token("compute-cell", NAMESPACE)),
         ):
             file = self._mounted(overlay, what) / "token"
@@ -231,7 +242,35 @@ class OverlayFederation:
 
         environment = {entry["name"]: here(entry["value"]) for entry in container["env"]}
         environment["DATUM_GATEWAY_ADDRESS"] = f"127.0.0.1:{self.gateways[overlay]}"
-        return [here(argument) for argument in container["args"]], environment
+        arguments = [here(argument) for argument in container["args"]]
+        if self.has_server_configs:
+            return self._with_server_config(overlay, arguments, environment)
+        return arguments, environment
+
+    def _with_server_config(
+        self, overlay: str, arguments: list[str], environment: dict[str, str]
+    ) -> tuple[list[str], dict[str, str]]:
+        """Move what a WorkloadOperator file can set from flags and environment to such a file."""
+        folder = self.folder / overlay
+        discovery = {"mode": "milo", "quotaKubeconfigPath": str(folder / "quota" / "kubeconfig")}
+        if overlay == ONE_CELL:
+            discovery["clusterName"] = "dfw"
+        config: dict[str, Any] = {
+            "apiVersion": "apiserver.config.datumapis.com/v1alpha1",
+            "kind": "WorkloadOperator",
+            "metricsServer": {"bindAddress": "0"},
+            "discovery": discovery,
+        }
+        if overlay == MANAGEMENT:
+            tls = {"certDir": str(folder / "webhook")}
+            server = {"host": "127.0.0.1", "port": self.webhook_port, "tls": tls}
+            config["webhookServer"] = server
+        file = folder / "server.yaml"
+        file.write_text(yaml.safe_dump(config))
+        moved = ("--cluster-name", "--project-kubeconfig")
+        kept = [a for a in arguments if a.partition("=")[0] not in moved]
+        rest = {k: v for k, v in environment.items() if not k.startswith("DATUM_WEBHOOK_")}
+        return [*kept, f"--server-config={file}"], rest
 
     def down(self) -> dict[str, int]:
         return {part: stop(manager) for part, manager in self.managers.items()}
@@ -290,8 +329,22 @@ def _let_in(plane: RealPlane, name: str, role: str) -> None:
     plane.admin(*bound, f"--serviceaccount=default:{name}")
 
 
+def _let_in_quota(project: RealPlane) -> None:
+    """Give the account for quota claims all rights on quota objects, and no others."""
+    name = QUOTA_ACCOUNT.partition("/")[2]
+    project.admin("create", "serviceaccount", name, "-n", "kube-system")
+    head = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole"}
+    rule = {"apiGroups": ["quota.miloapis.com"], "resources": ["*"], "verbs": ["*"]}
+    role = {**head, "metadata": {"name": name}, "rules": [rule]}
+    project.admin("apply", "-f", "-", stdin=json.dumps(role))
+    bound = ("create", "clusterrolebinding", name, f"--clusterrole={name}")
+    project.admin(*bound, f"--serviceaccount=kube-system:{name}")
+
+
 @contextmanager
-def overlay_federation(folder: Path) -> Iterator[OverlayFederation]:
+def overlay_federation(
+    folder: Path, *, has_server_configs: bool = False
+) -> Iterator[OverlayFederation]:
     with running_servers(folder) as servers, ExitStack() as stack:
         together = servers.start_planes("platform", PROJECT, accounts=ACCOUNTS)
         servers.start_planes("hub", CELL)
@@ -299,7 +352,7 @@ def overlay_federation(folder: Path) -> Iterator[OverlayFederation]:
         address = stack.enter_context(in_background(milo(named, folder / "milo")))
         cell = servers.planes[CELL]
         stack.enter_context(in_background(kubelet_of(cell.kubeconfig, folder / "node")))
-        found = OverlayFederation(servers, folder, address)
+        found = OverlayFederation(servers, folder, address, has_server_configs=has_server_configs)
         try:
             found.prepare()
             found.up()

@@ -36,12 +36,14 @@ from datum_compute.app.driver_selection import machine_table_file, simulated_dri
 from datum_compute.app.environment import ProcessEnvironment, process_environment
 from datum_compute.app.gateway_server import GatewayDependencies, open_gateway
 from datum_compute.app.heartbeat import Heartbeat, read_version
-from datum_compute.app.listener import PortHandler, open_port
+from datum_compute.app.listener import PortHandler, open_port, open_tls_port
 from datum_compute.app.manager_connections import (
     Connections,
+    QuotaTransport,
     leases_of,
     plane_connections,
     project_api,
+    quota_connection,
 )
 from datum_compute.app.metrics import health_dispatch, metrics_dispatch, process_registry
 from datum_compute.app.pod_client import ClientPods
@@ -109,8 +111,18 @@ class PlaneConnections:
         self, plane: PlaneName, wrap: Callable[[Transport], Transport] | None = None
     ) -> Client:
         connection = self.connection(plane)
+        transport = await self._open(connection, wrap)
+        quota = quota_connection(self.settings.planes, plane)
+        if quota is not None:
+            quota_transport = await self._open(quota, wrap)
+            transport = QuotaTransport(transport, connection, quota_transport, quota)
+        return build_client(connection, transport)
+
+    async def _open(
+        self, connection: Connection, wrap: Callable[[Transport], Transport] | None
+    ) -> Transport:
         opened = open_transport(connection, self.auth, wrap)
-        return build_client(connection, await self.stack.enter_async_context(opened))
+        return await self.stack.enter_async_context(opened)
 
     def connection(self, plane: PlaneName) -> Connection:
         """Return the connection to a plane.
@@ -306,13 +318,23 @@ async def _open_status_ports(
     connections: PlaneConnections, metrics: CollectorRegistry, run: ControllerRun
 ) -> None:
     ports, unix_s = connections.settings.ports, connections.environment.unix_s
-    for address, name, dispatch in (
-        (ports.metrics, "metrics", metrics_dispatch(metrics, ports.metrics_token)),
-        (ports.health, "health", health_dispatch(run.not_ready_reason)),
+    for address, tls, name, dispatch in (
+        (
+            ports.metrics,
+            ports.metrics_tls,
+            "metrics",
+            metrics_dispatch(metrics, ports.metrics_token),
+        ),
+        (ports.health, None, "health", health_dispatch(run.not_ready_reason)),
     ):
-        if address is not None:
-            handler = PortHandler(name, dispatch, unix_s)
-            await connections.stack.enter_async_context(open_port(address, handler))
+        if address is None:
+            continue
+        handler = PortHandler(name, dispatch, unix_s)
+        if tls is None:
+            opened = open_port(address, handler)
+        else:
+            opened = open_tls_port(tls, handler, connections.settings.state_dir)
+        await connections.stack.enter_async_context(opened)
 
 
 async def _open_webhook(connections: PlaneConnections) -> None:

@@ -14,10 +14,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 
-from datum_compute.api.planes import HUB, PLATFORM, PlaneName, cell_plane, plane_role, project_plane
+from msgspec.structs import replace as struct_replace
+
+from datum_compute.api.http import Request, Response
+from datum_compute.api.kinds import CLAIM
+from datum_compute.api.planes import (
+    HUB,
+    PLATFORM,
+    PlaneName,
+    cell_plane,
+    path_prefix,
+    plane_role,
+    project_plane,
+)
 from datum_compute.app.environment import ProcessEnvironment
-from datum_compute.app.settings.options import MILO, SINGLE
+from datum_compute.app.settings.options import LIST, MILO, SINGLE
 from datum_compute.app.settings.settings import ManagerSettings, PlaneSettings
 from datum_compute.client.auth.connection import Connection
 from datum_compute.client.auth.credentials import AuthEnvironment
@@ -35,6 +48,8 @@ Connections = dict[PlaneName, Connection]
 
 def plane_connections(settings: ManagerSettings) -> Connections:
     config = load_kubeconfig([settings.planes.kubeconfig])
+    if settings.planes.discovery.quota_kubeconfig is not None:
+        load_kubeconfig([settings.planes.discovery.quota_kubeconfig])  # raises if it is missing
     if settings.planes.is_single_cluster:
         connection = connection_of(config, settings.planes.single.context)
         return dict.fromkeys(single_cluster_planes(settings.planes), connection)
@@ -86,6 +101,47 @@ def project_api(settings: PlaneSettings, planes: Connections) -> Connection | No
     return planes.get(PLATFORM) or planes[HUB]
 
 
+def quota_connection(settings: PlaneSettings, plane: PlaneName) -> Connection | None:
+    """Return the connection for the quota claims of a project, if it is a separate one."""
+    file = settings.discovery.quota_kubeconfig
+    if file is None or plane_role(plane) != "project":
+        return None
+    config = load_kubeconfig([file])
+    if plane in config.contexts or settings.discovery.mode == LIST:
+        return connection_of(config, plane)
+    connection = connection_of(config)
+    if settings.discovery.mode == SINGLE:
+        return connection
+    return replace(connection, path_prefix=path_prefix(plane))
+
+
+class QuotaTransport:
+    """Sends the requests for quota objects of a project with the quota credential."""
+
+    def __init__(
+        self,
+        inner: Transport,
+        connection: Connection,
+        quota: Transport,
+        quota_connection: Connection,
+    ) -> None:
+        self._inner = inner
+        self._connection = connection
+        self._quota = quota
+        self._quota_connection = quota_connection
+
+    async def send(self, request: Request) -> Response:
+        path = request.path.removeprefix(self._connection.path_prefix)
+        if not path.startswith(f"/apis/{CLAIM.group}/"):
+            return await self._inner.send(request)
+        headers = {k: v for k, v in request.headers.items() if k != "authorization"}
+        quota = self._quota_connection
+        if quota.token and quota.sign_in is None:
+            headers["authorization"] = f"Bearer {quota.token}"
+        request = struct_replace(request, path=quota.path_prefix + path, headers=headers)
+        return await self._quota.send(request)
+
+
 def _federated_connections(settings: ManagerSettings, config: Kubeconfig) -> Connections:
     """Return the contexts that name a plane of the enabled controllers; others are ignored."""
     groups, planes = settings.controllers, settings.planes
@@ -96,6 +152,11 @@ def _federated_connections(settings: ManagerSettings, config: Kubeconfig) -> Con
     if groups.cell and planes.single.cluster and not _has_role(found, "cell"):
         own = connection_of(config, planes.single.context)
         found[cell_plane(planes.single.cluster)] = own
+    platform = planes.discovery.platform_kubeconfig
+    if platform is not None and "platform" in roles:
+        of_platform = load_kubeconfig([platform])
+        named = PLATFORM if PLATFORM in of_platform.contexts else ""
+        found[PLATFORM] = connection_of(of_platform, named)
     if planes.federation is not None:
         hub = load_kubeconfig([planes.federation.kubeconfig])
         found[HUB] = connection_of(hub, planes.federation.context)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import click
 
 from datum_compute.app.settings.feature_gates import parse_gates
-from datum_compute.app.settings.resolve import Program, Setting
+from datum_compute.app.settings.resolve import Program, Setting, read_server_config
 from datum_compute.app.settings.values import (
     ADDRESS,
     CAPACITY,
@@ -238,6 +238,21 @@ _PLANES = (
         metavar="FILE",
     ),
     Setting(
+        "discovery-kubeconfig",
+        "Kubeconfig of the platform, if it is not --kubeconfig: its context platform, or the "
+        "current context.",
+        type=FILE,
+        metavar="FILE",
+    ),
+    Setting(
+        "quota-kubeconfig",
+        "Kubeconfig for quota claims, if it is not the kubeconfig of the projects: its contexts "
+        "project/<name>, else the path of the project (milo) or the API server of the current "
+        "context.",
+        type=FILE,
+        metavar="FILE",
+    ),
+    Setting(
         "federation-kubeconfig",
         "Kubeconfig of the hub, if it is not --kubeconfig.",
         type=FILE,
@@ -280,6 +295,12 @@ _LEADER_ELECTION = (
 def _tls_port(name: str, purpose: str) -> tuple[Setting, ...]:
     return (
         Setting(f"{name}-address", purpose, type=ADDRESS, metavar="HOST:PORT"),
+        *_certificate(name),
+    )
+
+
+def _certificate(name: str) -> tuple[Setting, ...]:
+    return (
         Setting(
             f"{name}-certificate",
             "Certificate of that port, as PEM; a changed file is loaded again.",
@@ -304,6 +325,8 @@ _PORTS = (
         type=ADDRESS,
         metavar="HOST:PORT",
     ),
+    Setting("metrics-tls", "Serve --metrics-address over TLS.", default=False),
+    *_certificate("metrics"),
     Setting(
         "metrics-token-file",
         "File with the bearer token that clients of /metrics must send.",
@@ -394,6 +417,15 @@ COMPUTE_MANAGER = Program(
     "compute-manager",
     "Run compute controllers against the planes.",
     (
+        Setting(
+            "server-config",
+            "File of kind WorkloadOperator: discovery, webhook and metrics of this manager. "
+            "Flags, the environment and --config take precedence.",
+            type=FILE,
+            metavar="FILE",
+            is_eager=True,  # before the settings that the file contains
+            callback=read_server_config,
+        ),
         Setting(
             "kubeconfig",
             "Kubeconfig; its contexts hub, project/<name> and cell/<name> are the planes "

@@ -25,6 +25,7 @@ from datum_compute.api.meta.yaml import (
     YamlSyntaxError,
     parse_yaml,
 )
+from datum_compute.app.settings.server_config import settings_of_config
 
 SETTINGS_CHARS_MAX = 1024 * 1024
 _LIMITS = YamlLimits(chars_max=SETTINGS_CHARS_MAX, values_max=100_000)
@@ -79,7 +80,7 @@ class Setting(click.Option):
             case ParameterSource.ENVIRONMENT:
                 return f"environment {self.variable}"
             case ParameterSource.DEFAULT_MAP:
-                return f"{_input_of(ctx).places[self.flag]}: {self.flag}"
+                return _input_of(ctx).places[self.flag]
             case _:
                 return "default"
 
@@ -90,7 +91,7 @@ class _Input:
 
     environment: Mapping[str, str]
     texts: dict[str, str] = field(default_factory=dict)  # by flag
-    places: dict[str, str] = field(default_factory=dict)  # file, line and column by flag
+    places: dict[str, str] = field(default_factory=dict)  # file, line, column and name by flag
 
 
 def _input_of(ctx: click.Context) -> _Input:
@@ -125,13 +126,9 @@ class Program:
         return command.make_context(self.name, list(arguments), obj=_Input(environment))
 
     def _read_file(self, ctx: click.Context, _param: click.Parameter, file: Path | None) -> None:
-        if file is None:
-            return
-        flags = {setting.flag: setting for setting in self.settings}
-        ctx.default_map = {}
-        for flag, (text, place) in read_settings(file, flags).items():
-            ctx.default_map[flags[flag].name] = text
-            _input_of(ctx).places[flag] = place
+        if file is not None:
+            known = {setting.flag for setting in self.settings}
+            _add_defaults(ctx, read_settings(file, known), overrides=True)
 
     def show_config(self, arguments: Sequence[str], environment: Mapping[str, str]) -> str:
         """Return a table of all settings with value and source."""
@@ -143,6 +140,29 @@ class Program:
         return "\n".join(f"{n:<{widths[0]}}   {v:<{widths[1]}}   {s}" for n, v, s in rows)
 
 
+def read_server_config(ctx: click.Context, _param: click.Parameter, file: Path | None) -> None:
+    """Use the settings of a WorkloadOperator file, below those of ``--config``."""
+    if file is not None:
+        document = _read_document(file)
+        _add_defaults(ctx, settings_of_config(file, document), overrides=False)
+
+
+def _add_defaults(
+    ctx: click.Context, settings: Mapping[str, tuple[str, str]], *, overrides: bool
+) -> None:
+    """Add text and place of settings, by flag. ``overrides``: also of those that are set."""
+    ctx.default_map = {} if ctx.default_map is None else ctx.default_map
+    places = _input_of(ctx).places
+    for flag, (text, place) in settings.items():
+        if overrides or flag not in places:
+            ctx.default_map[_parameter(flag)] = text
+            places[flag] = place
+
+
+def _parameter(flag: str) -> str:
+    return flag.replace("-", "_")
+
+
 class Values:
     """Settings by flag name."""
 
@@ -150,7 +170,7 @@ class Values:
         self._context = context
 
     def __getitem__(self, flag: str) -> Any:
-        return self._context.params[flag.replace("-", "_")]
+        return self._context.params[_parameter(flag)]
 
     def require(self, flag: str) -> Any:
         value = self[flag]
@@ -196,7 +216,7 @@ def read_settings(file: Path, known: Collection[str]) -> dict[str, tuple[str, st
         if name not in known:
             raise click.UsageError(f"{place}: {_describe_unknown(name, known)}")
         if value is not None:
-            found[name] = (_text_of(value), place)
+            found[name] = (_text_of(value), f"{place}: {name}")
     return found
 
 

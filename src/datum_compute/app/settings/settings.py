@@ -166,10 +166,12 @@ class FederationSettings:
 
 @dataclass(frozen=True, slots=True)
 class DiscoverySettings:
-    """How projects are found, and their kubeconfig if it is not that of the other planes."""
+    """How projects are found, and kubeconfigs that are not that of the other planes."""
 
     mode: str = MILO
-    kubeconfig: Path | None = None
+    kubeconfig: Path | None = None  # of the projects
+    platform_kubeconfig: Path | None = None
+    quota_kubeconfig: Path | None = None  # of the quota claims in the projects
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +226,7 @@ class ManagerPortSettings:
     """Ports of a manager; None: the port is not opened."""
 
     metrics: Address | None
+    metrics_tls: TlsPortSettings | None  # None: plain HTTP
     metrics_token: Path | None  # the file that contains it
     health: Address | None
     webhook: TlsPortSettings | None  # AdmissionReviews of API servers
@@ -266,6 +269,7 @@ def manager_settings(
         ),
         ports=ManagerPortSettings(
             metrics=_metrics_address(values),
+            metrics_tls=_metrics_tls(values),
             metrics_token=values["metrics-token-file"],
             health=values["health-probe-bind-address"],
             webhook=_tls_port(values, "webhook", values["webhook-client-authority"]),
@@ -286,8 +290,22 @@ def _planes(values: Values, environment: Mapping[str, str]) -> PlaneSettings:
             values["project"], values["cluster-name"] or "", values["context"]
         ),
         federation=_federation(values),
-        discovery=DiscoverySettings(values["discovery-mode"], values["project-kubeconfig"]),
+        discovery=_discovery(values),
         environment=environment,
+    )
+
+
+def _discovery(values: Values) -> DiscoverySettings:
+    """Return how projects are found.
+
+    The controllers of a cell use projects only for quota claims, so the quota kubeconfig replaces
+    that of the projects there.
+    """
+    projects, quota = values["project-kubeconfig"], values["quota-kubeconfig"]
+    if quota is not None and not values["enable-management-controllers"]:
+        projects, quota = quota, None
+    return DiscoverySettings(
+        values["discovery-mode"], projects, values["discovery-kubeconfig"], quota
     )
 
 
@@ -341,6 +359,14 @@ def _metrics_address(values: Values) -> Address | None:
             "authenticate them; use 127.0.0.1, or add --metrics-token-file"
         )
     return address
+
+
+def _metrics_tls(values: Values) -> TlsPortSettings | None:
+    if values["metrics-tls"]:
+        return _tls_port(values, "metrics")
+    if values["metrics-certificate"] is not None or values["metrics-key"] is not None:
+        values.fail("--metrics-certificate and --metrics-key need --metrics-tls")
+    return None
 
 
 def _federation(values: Values) -> FederationSettings | None:
