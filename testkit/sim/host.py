@@ -28,7 +28,11 @@ from datum_compute.api.planes import (
     project_plane,
 )
 from datum_compute.api.quota import DEFAULT_LIMITS
-from datum_compute.app.controllers import ManagerOptions, build_manager
+from datum_compute.app.controllers import (
+    ManagerOptions,
+    build_manager,
+    engage_configured_planes,
+)
 from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.app.platform import (
     BOOTSTRAP,
@@ -411,8 +415,8 @@ class ManagingProcess:
             self.environment,
             options=ManagerOptions(single_project=single, reach=None if single else self._client),
         )
-        for plane in roles.remote_planes:
-            manager.engage(plane, await self._client(plane))
+        clients = {plane: await self._client(plane) for plane in roles.remote_planes}
+        engage_configured_planes(manager, clients, is_single_cluster=bool(single))
         await manager.run()
 
     async def _client(self, plane: PlaneName) -> Client:

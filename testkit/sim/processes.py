@@ -27,7 +27,11 @@ from datum_compute.api.membership import CellJoinSpec, cell_user_of
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import HUB, PlaneName, cell_plane, path_prefix
 from datum_compute.app.certificates import authority_of, request_of, sign_certificate
-from datum_compute.app.controllers import ManagerOptions, build_manager
+from datum_compute.app.controllers import (
+    ManagerOptions,
+    build_manager,
+    engage_configured_planes,
+)
 from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.app.heartbeat import Heartbeat
 from datum_compute.app.platform import MANAGER_AGENT, Platform
@@ -174,8 +178,8 @@ class LeadingProcess:
             self.environment,
             options=ManagerOptions(fence=check, reach=fenced_client),
         )
-        for plane in self.planes:
-            manager.engage(plane, await fenced_client(plane))
+        clients = {plane: await fenced_client(plane) for plane in self.planes}
+        engage_configured_planes(manager, clients, is_single_cluster=False)
         await lead_all(elections, manager.run)
 
     def is_ready(self) -> bool:

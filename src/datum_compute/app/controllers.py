@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from datum_compute.api.inventory import Holdings
 from datum_compute.api.labels import FEDERATION_FINALIZERS
-from datum_compute.api.planes import PlaneName
+from datum_compute.api.planes import PLATFORM, PlaneName, plane_role
 from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.client.client import Client
 from datum_compute.controllers import registry
@@ -123,6 +123,21 @@ def build_manager(
     if metrics is not None:
         metrics.register_gauges(tuple(gauge(manager.cached_client) for gauge in registry.GAUGES))
     return manager
+
+
+def engage_configured_planes(
+    manager: Manager[Context], clients: Mapping[PlaneName, Client], *, is_single_cluster: bool
+) -> None:
+    """Engage the planes that are known when the process starts.
+
+    A process with the platform plane reads there whether a project is entitled and whether it is
+    suspended. Until then it does not reconcile the workloads of the project. Otherwise a restart
+    would run the instances of a suspended project for a moment.
+    """
+    has_membership = PLATFORM in clients and not is_single_cluster
+    for plane, client in clients.items():
+        is_undecided = has_membership and plane_role(plane) == "project"
+        manager.engage(plane, client, entitled=not is_undecided)
 
 
 def build_event_recorder(

@@ -31,6 +31,7 @@ from datum_compute.app.controllers import (
     ManagerTelemetry,
     build_event_recorder,
     build_manager,
+    engage_configured_planes,
 )
 from datum_compute.app.driver_selection import machine_table_file, simulated_driver
 from datum_compute.app.environment import ProcessEnvironment, process_environment
@@ -266,8 +267,7 @@ async def _build_controller_run(
             ),
         ),
     )
-    for plane, client in clients.items():
-        manager.engage(plane, client)
+    engage_configured_planes(manager, clients, is_single_cluster=is_single_cluster)
     tasks = [recorder.run, *(driver.run for driver in pods.values())]
     tasks += [heartbeat.run for heartbeat in _build_heartbeats(connections, manager, clients)]
     run = ControllerRun(manager, tasks, elections)
