@@ -291,6 +291,7 @@ async def _suspend_for(users: Users, operation: SuspendProject) -> None:
     patch = {"spec": {"suspended": True}}
     await users.retry_until_done(lambda: platform.patch(CONSUMER, ref, patch))
     if operation.for_s == FOR_EVER:
+        users.suspended.add(project)
         return
     await asyncio.sleep(operation.for_s)
     users.log(f"{project} is resumed")

@@ -125,6 +125,7 @@ class Users:
         self.returned: set[str] = set()  # cells that were forced to leave and kept their store
         self.tokens = 0  # number of join tokens that were created
         self.effects: list[Effect] = []
+        self.suspended: set[str] = set()  # projects that are never resumed
         # Returns True if the host of a plane is lost permanently; operators then stop retrying.
         self.is_lost: Callable[[str], bool] = lambda _plane: False
         self._machines = machines
@@ -223,7 +224,10 @@ class Users:
             await self.retry_until_done(partial(user.patch_plain, kind, ref, content))
 
     async def _create(self, key: tuple[str, str], desired: DesiredWorkload) -> None:
-        """Create the workload. Retry while an earlier object of the name is terminating."""
+        """Create the workload. Retry while an earlier object of the name is terminating.
+
+        A project that is suspended accepts no new workload.
+        """
         user, ref = self._user(key[0]), Ref(NAMESPACE_NAME, key[1])
         while key[0] not in self.revoked:
             try:
@@ -233,7 +237,12 @@ class Users:
                 if present is not None and not present.is_terminating:
                     return
                 await asyncio.sleep(0.05)
-            except (ApiError, Unreachable):
+            except (ApiError, Unreachable) as error:
+                if isinstance(error, Invalid) and key[0] in self.suspended:
+                    self.log(f"{key[0]} is suspended: {key[1]} is not created")
+                    self.desired.pop(key, None)
+                    self.effects.append((key[0], f"create {key[1]}", False))
+                    return
                 await asyncio.sleep(RETRY_S)
             else:
                 return
