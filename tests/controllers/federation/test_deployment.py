@@ -42,6 +42,21 @@ def test_an_edited_copy_is_restored_from_the_project() -> None:
     with_planes(test)
 
 
+def test_a_copy_without_labels_gets_them_back() -> None:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
+        hub, _, copy = await a_project_with_a_deployment(planes)
+        async with running(CONTROLLER, loop, planes, HUB, PROJECT):
+            await asyncio.sleep(5)
+            stored = (await hub.get(DEPLOYMENT, copy)).metadata.labels
+            assert labels.UPSTREAM_CLUSTER in stored
+            edit = {"metadata": {"labels": {labels.UPSTREAM_CLUSTER: None}}}
+            await hub.patch(DEPLOYMENT, copy, edit)
+            await asyncio.sleep(5)
+            assert (await hub.get(DEPLOYMENT, copy)).metadata.labels == stored
+
+    with_planes(test)
+
+
 def test_a_copy_of_a_deployment_that_the_project_does_not_have_is_deleted() -> None:
     """A hub that was restored from a backup has copies of deployments that were deleted since."""
 

@@ -137,10 +137,13 @@ def map_cluster(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key
         yield from map_hub_work(client, ObjectChange(work, None))
 
 
-def map_hub_deployment(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map a hub deployment to its source in the project."""
+def map_hub_deployment(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map a hub deployment to its source in the project, also if it has lost its labels."""
     metadata = change.latest.metadata
+    namespace = client.cached(NAMESPACE).get(Ref("", metadata.namespace))
     key = upstream_key(metadata.labels, metadata.name)
+    if key is None and namespace is not None:
+        key = upstream_key(namespace.metadata.labels, metadata.name)
     return [key] if key else []
 
 
