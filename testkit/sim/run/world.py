@@ -66,6 +66,7 @@ from testkit.sim.network import SimulatedNetwork, WrapTransport
 from testkit.sim.provider import Provider, adoption_times
 from testkit.sim.scenario.faults import (
     DelayWrites,
+    ExpireToken,
     EmptyHost,
     LoseMachine,
     LyingProvider,
@@ -340,8 +341,9 @@ class World:
 
     async def _check_quiet(self) -> None:
         """I6, I20: check that a settled system writes nothing and sends few requests."""
-        throttled = any(isinstance(fault, Throttle) for fault in self._scenario.faults)
-        await asyncio.sleep(SETTLE_S + (RETRY_MAX_S if throttled else 0.0))
+        # Events during these faults increase the delay of the next retry.
+        refused = any(isinstance(fault, Throttle | ExpireToken) for fault in self._scenario.faults)
+        await asyncio.sleep(SETTLE_S + (RETRY_MAX_S if refused else 0.0))
         quiet_s = self._quiet_s()
         while True:
             writes, lines = self.state.writes, len(self.observer.trace)
