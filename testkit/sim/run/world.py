@@ -66,8 +66,8 @@ from testkit.sim.network import SimulatedNetwork, WrapTransport
 from testkit.sim.provider import Provider, adoption_times
 from testkit.sim.scenario.faults import (
     DelayWrites,
-    ExpireToken,
     EmptyHost,
+    ExpireToken,
     LoseMachine,
     LyingProvider,
     ProviderAway,
@@ -291,8 +291,8 @@ class World:
         await self._until(lambda: "" if acting.done() else "users still retry")
         await acting
         await self._until(lambda: "late writes arrive" if self.network.in_transit else "")
-        if injecting.done():
-            await injecting
+        await self._until(lambda: "" if injecting.done() else "faults still act")
+        await injecting
         # A backlog of events arrives at a known time; the product can react only after that.
         await self._until(
             self.network.find_stalled_streams, from_s=self.network.backlog_arrives_s()
