@@ -12,16 +12,17 @@ its claims if it has left the federation, or if its copy of the namespace is gon
 that namespace contain the project.
 
 - ``left-claim`` is keyed by the name of a Cluster. It acts if the hub has no such Cluster.
-- ``orphaned-claim`` is keyed by the name of a hub namespace. It acts if the hub has neither the
-  namespace nor a Work that carries it or an object in it. A Work stays until its cell has confirmed
-  the removal, so the claims of an unreachable cell stay too.
+- ``orphaned-claim`` is keyed by the name of a hub namespace. It acts if the project does not have
+  the source of the namespace, and the hub has neither the namespace nor a Work that carries it or
+  an object in it. A Work stays until its cell has confirmed the removal, so the claims of an
+  unreachable cell stay too.
 
 Both read the hub live: quota is never released because an object is missing from a cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
@@ -46,7 +47,7 @@ from datum_compute.controllers.context import FEDERATED, Context
 from datum_compute.controllers.effects import apply_plan
 from datum_compute.controllers.instance_quota import map_claim, observe_claim_location, size_on
 from datum_compute.planning.federation.cells import plan_orphaned_claims
-from datum_compute.planning.plan import Plan
+from datum_compute.planning.plan import Action, Plan
 from datum_compute.planning.quota.claims import (
     REFUSED_RETRY_S,
     ReleaseState,
@@ -273,7 +274,11 @@ async def reconcile_namespace(context: Context, key: Key) -> Outcome:
     if not source_uid(name) or hub.read(NAMESPACE).get(key.ref) is not None:
         return Done()
     plan = _plan_claims(
-        context, labels.INSTANCE_NAMESPACE, name, f"namespace {name} is gone from the hub"
+        context,
+        labels.INSTANCE_NAMESPACE,
+        name,
+        f"namespace {name} is gone from the hub",
+        kept=_has_source,
     )
     if not plan.actions or hub.read(WORK).refs_by_index(WORKS_BY_NAMESPACE.name, name):
         return Done()
@@ -284,20 +289,33 @@ async def reconcile_namespace(context: Context, key: Key) -> Outcome:
     return await apply_plan(context.planes, plan)
 
 
-def _plan_claims(context: Context, label: str, value: str, reason: str) -> Plan:
-    """Plan the release of the claims with the label, in all projects."""
-    projects = [p for p in context.planes.engaged_planes() if plane_role(p) == "project"]
-    return Plan(
-        tuple(
-            action
-            for project in projects
-            for action in plan_orphaned_claims(
-                project,
-                context.planes.require(project).read(CLAIM).with_label(label, value),
-                reason,
-            ).actions
-        )
-    )
+def _plan_claims(
+    context: Context,
+    label: str,
+    value: str,
+    reason: str,
+    kept: Callable[[CachedClient, str], bool] = lambda _project, _value: False,
+) -> Plan:
+    """Plan the release of the claims with the label, in all projects except where they are kept."""
+    actions: list[Action] = []
+    for plane in context.planes.engaged_planes():
+        if plane_role(plane) != "project":
+            continue
+        project = context.planes.require(plane)
+        claims = project.read(CLAIM).with_label(label, value)
+        if claims and not kept(project, value):
+            actions += plan_orphaned_claims(plane, claims, reason).actions
+    return Plan(tuple(actions))
+
+
+def _has_source(project: CachedClient, hub_namespace: str) -> bool:
+    """Return True if the project has the source of the hub namespace.
+
+    A hub that was restored from a backup gets the namespace again.
+    """
+    uid = source_uid(hub_namespace)
+    namespaces = project.read(NAMESPACE).all()
+    return any(n.metadata.uid == uid and not n.is_terminating for n in namespaces)
 
 
 def contains_namespace(work: Work, namespace: str) -> bool:
@@ -375,6 +393,7 @@ ORPHANED_CLAIM_CONTROLLERS = (
             watches(NAMESPACE, map_namespace),
             watches(WORK, map_work),
             watches(CLAIM, map_claim_to_namespace, on="project"),
+            reads(NAMESPACE, on="project"),
         ),
         indexes=(WORKS_BY_NAMESPACE,),
         finalizers=(labels.CLAIM_FINALIZER,),
