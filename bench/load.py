@@ -17,6 +17,7 @@ from typing import cast
 import httptools
 
 _LENGTH = b"content-length: "
+_LAST_CHUNK = b"\r\n0\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class LoadConnection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
-        self._missing = -1  # bytes of the body; unknown until the head is there
+        self._missing = -1  # bytes of the body; see _missing_bytes
         self._answer: asyncio.Future[bytes] | None = None
         self._transport: asyncio.Transport | None = None
 
@@ -62,13 +63,8 @@ class LoadConnection(asyncio.Protocol):
         self._parts.append(data)
         if self._missing < 0:
             data = b"".join(self._parts)
-            end = data.find(b"\r\n\r\n")
-            if end < 0:
-                return
-            start = data[:end].lower().index(_LENGTH) + len(_LENGTH)
-            length = int(data[start : data.index(b"\r\n", start)])
             self._parts = [data]
-            self._missing = length - (len(data) - end - 4)
+            self._missing = _missing_bytes(data)
         else:
             self._missing -= len(data)
         if self._missing == 0:
@@ -80,6 +76,22 @@ class LoadConnection(asyncio.Protocol):
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
+
+
+def _missing_bytes(response: bytes) -> int:
+    """Return how many bytes of the response have not arrived; -1 if that is not known yet.
+
+    A kube-apiserver sends responses of more than 2 KB in chunks, without their length.
+    """
+    end = response.find(b"\r\n\r\n")
+    if end < 0:
+        return -1
+    head = response[: end + 2].lower()
+    start = head.find(_LENGTH)
+    if start < 0:
+        return 0 if response.endswith(_LAST_CHUNK) else -1
+    length = int(head[start + len(_LENGTH) : head.index(b"\r\n", start)])
+    return length - (len(response) - end - 4)
 
 
 class Watcher(asyncio.Protocol):
