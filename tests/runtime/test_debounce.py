@@ -98,6 +98,25 @@ def test_without_debounce_every_event_leads_to_a_reconcile() -> None:
     assert reconcile_times(send_events, None) == [0, 1, 2, 3]
 
 
+def test_the_idle_time_grows_with_the_number_of_keys_that_wait() -> None:
+    async def main(loop: VirtualLoop) -> dict[str, int]:
+        queue, times = WorkQueue(Random(1), Backoff()), dict[str, int]()
+        taker = Taker(queue)
+        names = "abc"
+        for _ in range(2):
+            for name in names:
+                queue.add(Key(HUB, Ref("default", name)))
+            for _ in names:
+                key = await taker.take()
+                times[key.ref.name] = round(loop.time())
+                queue.debounce(key, DEBOUNCE)
+                queue.done(key)
+        return times
+
+    # Three keys wait: the first is idle after 3 s. Then fewer keys wait.
+    assert run_virtual(Random(1), main) == {"a": 3, "b": 3, "c": 3}
+
+
 def test_a_dropped_plane_and_a_closed_queue_reconcile_nothing() -> None:
     async def dropped(queue: WorkQueue) -> None:
         queue.add(KEY)

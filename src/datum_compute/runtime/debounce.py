@@ -3,6 +3,9 @@
 A controller that aggregates many objects returns ``Debounce(idle_s, max_s)``. Until ``max_s`` after
 that reconcile, an event does not enqueue the key. The key is enqueued when it has received no event
 for ``idle_s``, and at the latest after ``max_s``. An event is never dropped.
+
+``idle_s`` is the time for one key. Keys that wait together share the processor, so with n of them
+the time between two events of one is n times as long, and so is the idle time.
 """
 
 from __future__ import annotations
@@ -30,11 +33,8 @@ class Debouncer:
     def __init__(self, enqueue: Callable[[Key], None]) -> None:
         self._enqueue = enqueue
         self._keys: dict[Key, _DebouncedKey] = {}
-
-    @property
-    def pending(self) -> int:
-        """Number of keys that have received an event and wait to be enqueued."""
-        return sum(state.last_event_s is not None for state in self._keys.values())
+        # Number of keys that have received an event and wait to be enqueued.
+        self.pending = 0
 
     def start(self, key: Key, debounce: Debounce) -> None:
         """Debounce the key from now on, for at most ``max_s``."""
@@ -48,6 +48,7 @@ class Debouncer:
         if state is None:
             return False
         loop = asyncio.get_running_loop()
+        self.pending += state.last_event_s is None
         state.last_event_s = loop.time()
         if state.idle_timer is None:
             state.idle_timer = loop.call_later(state.idle_s, self._check_idle, key)
@@ -64,7 +65,7 @@ class Debouncer:
     def _check_idle(self, key: Key) -> None:
         state, loop = self._keys[key], asyncio.get_running_loop()
         assert state.last_event_s is not None, "the idle timer starts with an event"
-        remaining_s = state.last_event_s + state.idle_s - loop.time()
+        remaining_s = state.last_event_s + state.idle_s * self.pending - loop.time()
         if remaining_s > 0:
             state.idle_timer = loop.call_later(remaining_s, self._check_idle, key)
         else:
@@ -79,6 +80,7 @@ class Debouncer:
     def _cancel(self, key: Key) -> None:
         state = self._keys.pop(key, None)
         if state is not None:
+            self.pending -= state.last_event_s is not None
             state.deadline.cancel()
             if state.idle_timer is not None:
                 state.idle_timer.cancel()

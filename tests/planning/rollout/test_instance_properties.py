@@ -21,8 +21,9 @@ from datum_compute.planning.rollout.instances import (
 )
 from datum_compute.planning.rollout.slots import (
     MinReady,
+    ServiceState,
     Slots,
-    is_serving,
+    service_state,
     slots_of,
 )
 from datum_compute.planning.rollout.surge import unavailable_max
@@ -185,7 +186,7 @@ def test_a_size_without_quota_costs_no_more_than_the_budget(
     instances = [an_instance(n) for n in range(wanted)]
     for _ in range(20):
         instances = [
-            i if is_serving(i) else refused_by_quota(i)
+            i if service_state(i) is ServiceState.SERVING else refused_by_quota(i)
             for i in after(changed, instances)
             if not i.is_terminating
         ]
@@ -245,7 +246,8 @@ def test_following_the_plan_converges(scale: ScaleSettings, world: dict[int, Fou
         instances = settled(after(deployment, instances))
     names = sorted(i.metadata.name for i in instances)
     assert names == [f"web-dfw-{n}" for n in range(scale.min_replicas)]
-    assert all(is_serving(i) and i.spec.controller.template_hash == CURRENT for i in instances)
+    assert all(service_state(i) is ServiceState.SERVING for i in instances)
+    assert all(i.spec.controller.template_hash == CURRENT for i in instances)
     assert plan(deployment, instances).is_settled
 
 

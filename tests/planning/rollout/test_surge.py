@@ -24,7 +24,7 @@ from datum_compute.api.conditions import (
 from datum_compute.api.meta.timestamps import parse_timestamp, timestamp
 from datum_compute.api.planes import cell_plane
 from datum_compute.planning.plan import Create, Delete, Plan, is_deferred
-from datum_compute.planning.rollout.slots import is_serving
+from datum_compute.planning.rollout.slots import ServiceState, service_state
 from datum_compute.planning.rollout.status import deployment_status, is_complete, plan_deployment
 from datum_compute.planning.rollout.surge import (
     PATIENCE_S,
@@ -125,7 +125,11 @@ class City:
 
     @property
     def serving(self) -> list[int]:
-        return [number for number, instance in self.instances.items() if is_serving(instance)]
+        return [
+            number
+            for number, instance in self.instances.items()
+            if service_state(instance) is ServiceState.SERVING
+        ]
 
     def surge_condition(self) -> Condition | None:
         return find_condition(self.deployment.status.conditions, SURGE_AVAILABLE)

@@ -36,7 +36,7 @@ from datum_compute.planning.rollout.machine import (
 from datum_compute.planning.rollout.slots import is_ready
 from datum_compute.planning.rollout.status import plan_deployment
 from datum_compute.planning.workload.templates import template_hash
-from datum_compute.runtime.cache import Index
+from datum_compute.runtime.cache import Index, Lister
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
     Controller,
@@ -55,8 +55,7 @@ from datum_compute.runtime.predicates import new_state
 # Delays of the debounce for each instance. A pass reads every instance, and every instance causes
 # several events while it starts. With delays proportional to the number of instances, passes take
 # the same small share of time for ten instances as for a thousand. With OrderedReady every step of
-# a rollout waits for a pass, so the delays are shorter. While several deployments roll out, the
-# time between two events of one is longer: half of this idle time costs twice as many passes.
+# a rollout waits for a pass, so the delays are shorter.
 PARALLEL_PER_INSTANCE = Debounce(idle_s=200e-6, max_s=5e-3)
 ORDERED_PER_INSTANCE = Debounce(idle_s=20e-6, max_s=500e-6)
 OWNERLESS = "ownerless-instances"
@@ -114,15 +113,16 @@ async def _find_unobserved(
     confirmed, missing = set[str](), set[str]()
     servers = context.planes.require(key.plane).read(SERVER)
     for instance in filter(is_ready, updated):
-        uid, server = instance.metadata.uid, servers.get(ref_of(instance))
-        if uid in recorded or (not missing and server and await _is_serving(driver, server)):
+        uid = instance.metadata.uid
+        if uid in recorded or (not missing and await _is_serving(driver, servers, instance)):
             confirmed.add(uid)
         else:
             missing.add(uid)
     for instance in instances:
+        if instance.spec.controller.template_hash == current:
+            continue
         uid, server = instance.metadata.uid, servers.get(ref_of(instance))
-        is_outdated = instance.spec.controller.template_hash != current
-        if server is None or not is_outdated or not needs_confirmation(instance, server):
+        if server is None or not needs_confirmation(instance, server):
             continue
         if uid in recorded or await _is_known_down(driver, instance, server):
             confirmed.add(uid)
@@ -137,7 +137,10 @@ async def _is_known_down(driver: Driver, instance: Instance, server: Server) -> 
     return not isinstance(state, NotObserved) and confirms_not_ready(instance, state)
 
 
-async def _is_serving(driver: Driver, server: Server) -> bool:
+async def _is_serving(driver: Driver, servers: Lister[Server], instance: Instance) -> bool:
+    server = servers.get(ref_of(instance))
+    if server is None:
+        return False
     state = await _observe_deployment(driver, server)
     return not isinstance(state, NotObserved) and machine_serves(state)
 

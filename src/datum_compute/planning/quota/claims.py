@@ -543,7 +543,7 @@ def recorded_slots(
             if template not in size_by_template:
                 size_by_template[template] = size_text(size_of(instance))
             size = size_by_template[template]
-            granted = size if _has_quota(instance) or granted == size else ""
+            granted = size if granted == size or _has_quota(instance) else ""
         if granted:
             sizes.setdefault(granted, []).append(number)
     return [
@@ -573,8 +573,7 @@ def parse_ordinals(text: str) -> Iterator[int]:
 
 
 def _has_quota(instance: Instance) -> bool:
-    granted = is_true(instance.status.conditions, QUOTA_GRANTED)
-    return granted and QUOTA not in gate_names(instance)
+    return QUOTA not in gate_names(instance) and is_true(instance.status.conditions, QUOTA_GRANTED)
 
 
 def format_ordinals(numbers: list[int]) -> str:

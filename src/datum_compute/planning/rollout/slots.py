@@ -32,7 +32,7 @@ from datum_compute.api.compute.instance import (
     InstanceTemplate,
     TemplateSpec,
 )
-from datum_compute.api.conditions import EPOCH, FALSE, TRUE, find_condition, is_true
+from datum_compute.api.conditions import EPOCH, FALSE, TRUE, Condition, find_condition, is_true
 from datum_compute.api.kinds import DEPLOYMENT
 from datum_compute.api.meta.fields import NamespacedReference
 from datum_compute.api.meta.objects import ObjectMeta, owner_reference
@@ -106,17 +106,17 @@ class MinReady:
 
     def is_available(self, instance: Instance) -> bool:
         since = _ready_since(instance)
-        return since is not None and self._remaining_s(since) == 0
-
-    def is_confirmed_available(self, instance: Instance) -> bool:
-        return instance.metadata.uid not in self.unobserved and self.is_available(instance)
+        return since is not None and not self.remaining_s(since)
 
     def seconds_until_available(self, instance: Instance) -> float | None:
         """Return None if the instance is not Ready or is already available."""
+        if not self.seconds:
+            return None
         since = _ready_since(instance)
-        return None if since is None else self._remaining_s(since) or None
+        return None if since is None else self.remaining_s(since) or None
 
-    def _remaining_s(self, ready_since: str) -> float:
+    def remaining_s(self, ready_since: str) -> float:
+        """Return how long an instance still has to be Ready; 0 if it is available."""
         return remaining_s(ready_since, self.seconds, self.now) if self.seconds else 0.0
 
 
@@ -186,9 +186,13 @@ def is_slot_name(deployment_name: str, name: str) -> bool:
 
     The ordinal may exceed the replica count, because scaling down takes time.
     """
+    return _slot_of(deployment_name, name) != NO_SLOT
+
+
+def _slot_of(deployment_name: str, name: str) -> int:
     number = _number_at_end(name)
-    named = number != NO_SLOT and name == instance_name(deployment_name, number)
-    return bool(deployment_name) and named
+    is_slot = number != NO_SLOT and name == instance_name(deployment_name, number)
+    return number if is_slot and deployment_name else NO_SLOT
 
 
 def _number_at_end(name: str) -> int:
@@ -204,10 +208,11 @@ def slots_of(
     found: dict[int, Instance] = {}
     unslotted: list[Instance] = []
     for instance in instances:
-        if is_slot_name(deployment_name, instance.metadata.name):
-            found[ordinal(instance)] = instance
-        else:
+        number = _slot_of(deployment_name, instance.metadata.name)
+        if number == NO_SLOT:
             unslotted.append(instance)
+        else:
+            found[number] = instance
     return build_slots(
         found, sorted(unslotted, key=lambda instance: instance.metadata.name), min_ready
     )
@@ -219,12 +224,29 @@ def build_slots(
     min_ready: MinReady = WITHOUT_DELAY,
 ) -> Slots:
     by_ordinal = {number: by_ordinal[number] for number in sorted(by_ordinal)}
-    serving = frozenset(n for n, instance in by_ordinal.items() if is_serving(instance))
-    ready = frozenset(n for n in serving if is_ready(by_ordinal[n]))
-    available = frozenset(n for n in ready if min_ready.is_confirmed_available(by_ordinal[n]))
-    uids = min_ready.unobserved
-    unobserved = frozenset(n for n, instance in by_ordinal.items() if instance.metadata.uid in uids)
-    return Slots(by_ordinal, serving, ready, available, tuple(unslotted), unobserved)
+    serving, ready, available, unobserved = set[int](), set[int](), set[int](), set[int]()
+    for number, instance in by_ordinal.items():
+        # The Ready condition is searched once: a pass reads thousands of instances.
+        condition = find_condition(instance.status.conditions, READY)
+        if instance.metadata.uid in min_ready.unobserved:
+            unobserved.add(number)
+        if _service_state(instance, condition) is not ServiceState.SERVING:
+            continue
+        serving.add(number)
+        if condition is not None and condition.status == TRUE:
+            ready.add(number)
+            if number not in unobserved and not min_ready.remaining_s(
+                condition.last_transition_time
+            ):
+                available.add(number)
+    return Slots(
+        by_ordinal,
+        frozenset(serving),
+        frozenset(ready),
+        frozenset(available),
+        tuple(unslotted),
+        frozenset(unobserved),
+    )
 
 
 def is_ready(instance: Instance) -> bool:
@@ -232,7 +254,7 @@ def is_ready(instance: Instance) -> bool:
 
 
 class ServiceState(Enum):
-    """Whether an instance serves, as far as rollouts count it."""
+    """Whether an instance serves, as far as rollouts and their disruption budget count it."""
 
     SERVING = "Serving"
     DOWN = "Down"
@@ -247,7 +269,10 @@ def service_state(instance: Instance) -> ServiceState:
     Ready condition, was never observed. If such an instance has scheduling gates it is down,
     because no machine is started while any gate is left.
     """
-    ready = find_condition(instance.status.conditions, READY)
+    return _service_state(instance, find_condition(instance.status.conditions, READY))
+
+
+def _service_state(instance: Instance, ready: Condition | None) -> ServiceState:
     if instance.is_terminating or (ready is not None and ready.status == FALSE):
         return ServiceState.DOWN
     if ready is not None and ready.status == TRUE:
@@ -256,11 +281,6 @@ def service_state(instance: Instance) -> ServiceState:
         return ServiceState.DOWN
     became_unknown = ready is not None and ready.last_transition_time != EPOCH
     return ServiceState.SERVING if became_unknown else ServiceState.UNOBSERVED
-
-
-def is_serving(instance: Instance) -> bool:
-    """Return True if the disruption budget counts the instance as serving."""
-    return service_state(instance) is ServiceState.SERVING
 
 
 def is_observed_not_ready(instance: Instance) -> bool:

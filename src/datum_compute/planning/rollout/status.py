@@ -177,6 +177,8 @@ class TimedWait:
     overdue_s: float | None = None
     # Message for users while a wait continues; otherwise empty.
     message: str = ""
+    # Seconds until the next instance has been Ready for long enough; None if none is waited for.
+    available_in_s: float | None = None
 
 
 NO_TIMED_WAIT = TimedWait()
@@ -204,7 +206,8 @@ def timed_waits(instances: Sequence[Instance], min_ready: MinReady) -> TimedWait
         message = render_stopping(slow)
     else:
         message = _settling_text([instance for instance, _ in settling], min_ready)
-    return TimedWait(remaining_s=longest_s, message=message)
+    available_in_s = min((left_s for _, left_s in settling), default=None)
+    return TimedWait(remaining_s=longest_s, message=message, available_in_s=available_in_s)
 
 
 def _settling_text(instances: Sequence[Instance], min_ready: MinReady) -> str:
@@ -443,7 +446,7 @@ def _requeue_s(
     """
     min_ready, timed = observed.min_ready, observed.timed
     due = [deadline_in_s(deployment, status, min_ready.now, timed), timed.remaining_s or None]
-    due += [min_ready.seconds_until_available(instance) for instance in observed.instances]
+    due.append(timed.available_in_s)
     due += [OBSERVE_AGAIN_S for _ in min_ready.unobserved]
     due += [RECHECK_S for step in steps.actions if isinstance(step, Wait)]
     due.append(observed.surge.requeue_after_s)
@@ -493,17 +496,17 @@ def _build_status(
     halted = None if deployment.is_terminating else halt_reason(deployment.spec)
     current = template_hash(deployment.spec.template)
     updated = [i for i in instances if i.status.controller.observed_template_hash == current]
+    ready = [i for i in instances if is_ready(i)]
     wanted = wanted_replicas(deployment)
-    ready = sum(is_ready(i) for i in instances)
     counted = WorkloadDeploymentStatus(
         replicas=len(instances),
         updated_replicas=len(updated),
         current_replicas=sum(is_true(i.status.conditions, PROGRAMMED) for i in updated),
-        ready_replicas=ready,
-        available_replicas=sum(min_ready.is_available(i) for i in instances),
+        ready_replicas=len(ready),
+        available_replicas=sum(min_ready.is_available(i) for i in ready),
         desired_replicas=wanted,
         surge_replicas=len(surge.members),
-        covered_replicas=min(max(0, wanted - ready), len(surge.members & slots.ready)),
+        covered_replicas=min(max(0, wanted - len(ready)), len(surge.members & slots.ready)),
         blocked=count_blocked_by_reason(slots, wanted, halted),
         observed_generation=deployment.metadata.generation,
         observed_source=_observed_source(deployment),
