@@ -212,7 +212,7 @@ async def _cached_mb() -> float:
     running = asyncio.get_running_loop().create_task(informer.run())
     await informer.first_sync.wait()
     assert len(informer.cache) == CACHED
-    assert informer.cache.with_label("compute.datumapis.com/deployment-name", "web-dfw-7")
+    assert informer.cache.list_with_label("compute.datumapis.com/deployment-name", "web-dfw-7")
     grown = _resident_mb() - before
     running.cancel()
     return grown

@@ -20,7 +20,7 @@ async def reconcile(planes: Planes, key: Key) -> Outcome:
     desired = client.read(ORDERED_SET).get(key.ref)
     if desired is None:
         return Done()
-    members = client.read(MEMBER).owned_by(desired.metadata.uid)
+    members = client.read(MEMBER).list_owned_by(desired.metadata.uid)
     plan = plan_ordered_set(desired, members)
     await carry_out(client, desired, plan)
     return Requeue(RECHECK_S) if plan.is_waiting else Done()

@@ -63,7 +63,7 @@ def test_indexes_always_equal_a_scan(
         entry = cache.entry_for(obj)
         if number == indexed_after:  # after the entry was created, before it is added
             cache.add_index(FIRST_LETTER)
-            found.with_label("city", "DFW")
+            found.list_with_label("city", "DFW")
         if keep:
             cache.put(entry)
             model[ref] = obj
@@ -74,17 +74,17 @@ def test_indexes_always_equal_a_scan(
     for ref, obj in model.items():
         assert found.get(ref) == obj
     for namespace in ("x", "y"):
-        names = {o.metadata.name for o in found.in_namespace(namespace)}
+        names = {o.metadata.name for o in found.list_in_namespace(namespace)}
         assert names == {r.name for r in model if r.namespace == namespace}
     for city in ("DFW", "ORD"):
         expected = [o for o in model.values() if o.metadata.labels.get("city") == city]
-        assert _names(found.with_label("city", city)) == _names(expected)
+        assert _names(found.list_with_label("city", city)) == _names(expected)
     for uid in ("u1", "u2"):
         owned = [o for o in model.values() if uid in [w.uid for w in o.metadata.owner_references]]
-        assert _names(found.owned_by(uid)) == _names(owned)
+        assert _names(found.list_owned_by(uid)) == _names(owned)
     for letter in "abc":
         expected = [o for o in model.values() if o.metadata.name == letter]
-        assert _names(found.by_index("first-letter", letter)) == _names(expected)
+        assert _names(found.list_by_index("first-letter", letter)) == _names(expected)
         assert found.counts("first-letter").get(letter, 0) == len(expected)
     assert found.uids() == {ref: obj.metadata.uid for ref, obj in model.items()}
 
@@ -95,8 +95,8 @@ def test_a_changed_label_moves_the_object_in_the_index() -> None:
     for version, city in enumerate(("DFW", "ORD"), start=1):
         obj = Namespace(metadata=ObjectMeta(name="a", labels={"city": city}))
         cache.put(cache.entry_for(versioned(obj, version)))
-    assert found.with_label("city", "DFW") == []
-    assert len(found.with_label("city", "ORD")) == 1
+    assert found.list_with_label("city", "DFW") == []
+    assert len(found.list_with_label("city", "ORD")) == 1
 
 
 def test_an_object_that_is_read_repeatedly_is_decoded_once() -> None:
@@ -116,12 +116,12 @@ def test_only_a_lookup_that_needs_an_unreadable_object_fails() -> None:
     body = b'{"metadata":{"name":"b","namespace":"y","labels":{"city":"DFW"}},"spec":5}'
     cache.put(cache.entry_for(UnreadableAnswer(unreadable, body, "Expected object, got int")))
     strict, lenient = Lister(cache), Lister(cache, _strict=False)
-    assert strict.in_namespace("x") == [readable]
+    assert strict.list_in_namespace("x") == [readable]
     for lookup in (strict.all, lambda: strict.get(Ref("y", "b"))):
         with pytest.raises(UnreadableObjectError, match="y/b cannot be read: Expected object"):
             lookup()
     with pytest.raises(UnreadableObjectError):
-        strict.with_label("city", "DFW")
+        strict.list_with_label("city", "DFW")
     assert lenient.all() == [readable]
     assert lenient.get(Ref("y", "b")) is None
 
@@ -135,7 +135,7 @@ def test_an_index_function_that_raises_makes_only_that_object_unreadable() -> No
     for name, labels in (("a", {"city": "DFW"}), ("b", {})):
         cache.put(cache.entry_for(Namespace(metadata=ObjectMeta(name=name, labels=labels))))
     found = Lister(cache)
-    assert [obj.metadata.name for obj in found.by_index("city", "DFW")] == ["a"]
+    assert [obj.metadata.name for obj in found.list_by_index("city", "DFW")] == ["a"]
     with pytest.raises(UnreadableObjectError, match="an index function raised KeyError"):
         found.get(Ref("", "b"))
 

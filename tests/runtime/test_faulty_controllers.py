@@ -285,7 +285,7 @@ def test_a_plane_engaged_again_waits_for_a_write_in_flight() -> None:
         async def one_child(manager: Manager[Any], key: Key) -> Outcome:
             cached_client = manager.cached_client(key.plane)
             assert cached_client is not None
-            if key.ref.name == "a" and not cached_client.read(CONFIG_MAP).in_namespace("a"):
+            if key.ref.name == "a" and not cached_client.read(CONFIG_MAP).list_in_namespace("a"):
                 child = ObjectMeta(generate_name="child-", namespace="a")
                 await cached_client.create(CONFIG_MAP, ConfigMap(metadata=child))
             return Done()

@@ -58,7 +58,7 @@ def test_the_cache_follows_creates_changes_and_deletes() -> None:
         await client.create(NAMESPACE, a_namespace("a"))
         await client.patch(NAMESPACE, Ref("", "a"), {"metadata": {"labels": {"x": "y"}}})
         await asyncio.sleep(1)
-        assert informer.cache.with_label("x", "y")
+        assert informer.cache.list_with_label("x", "y")
         return seen
 
     assert with_planes(test) == ["+", ""]

@@ -296,7 +296,11 @@ def _build_heartbeats(
 
     def count_instances(cell: PlaneName) -> dict[str, str]:
         cached = manager.cached_client(cell)
-        return {"instances": str(len(cached.cached(INSTANCE).refs()))} if cached is not None else {}
+        return (
+            {"instances": str(len(cached.read_unsynced(INSTANCE).refs()))}
+            if cached is not None
+            else {}
+        )
 
     return [
         Heartbeat(

@@ -150,7 +150,7 @@ def _cached_object(planes: Planes, action: Action) -> ApiObject | None:
     client = planes.get(action.plane)
     if client is None or client.informer(action.kind) is None:
         return None
-    observed: ApiObject | None = client.cached(action.kind).get(action.ref)
+    observed: ApiObject | None = client.read_unsynced(action.kind).get(action.ref)
     return observed
 
 

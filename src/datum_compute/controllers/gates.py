@@ -116,7 +116,7 @@ async def confirm_grant(context: Context, key: Key, instance: Instance) -> None:
     if location is None or client is None:
         return
     ref = claim_ref(location, instance.metadata.name)
-    cached = client.cached(CLAIM).get(ref)
+    cached = client.read_unsynced(CLAIM).get(ref)
     if cached is not None and is_recent_grant(cached, context.unix_s()):
         return
     try:
@@ -165,7 +165,7 @@ def find_claim(
     try:
         claim = client.read(CLAIM).get(ref)
     except NotSynced:
-        claim = client.cached(CLAIM).get(ref)
+        claim = client.read_unsynced(CLAIM).get(ref)
         if claim is None or claim.is_terminating or not is_granted(claim):
             raise
     released_uid = context.state.claims_being_released.get(Key(location.plane, ref))
@@ -219,7 +219,9 @@ def map_network_attachment(client: CachedClient, change: ObjectChange[Any]) -> I
         return
     if old is not None and old.spec.network_attachment == new.spec.network_attachment:
         return
-    for instance in client.cached(INSTANCE).with_label(labels.DEPLOYMENT_NAME, new.metadata.name):
+    for instance in client.read_unsynced(INSTANCE).list_with_label(
+        labels.DEPLOYMENT_NAME, new.metadata.name
+    ):
         waits = NETWORK in gate_names(instance)
         if waits and instance.metadata.namespace == new.metadata.namespace:
             yield Key(client.plane, ref_of(instance))
@@ -266,7 +268,9 @@ def map_propagated_data(client: CachedClient, change: ObjectChange[Any]) -> Iter
         change.old is not None and propagated_annotations(change.old) == propagated_annotations(new)
     ):
         return
-    for instance in client.cached(INSTANCE).with_label(labels.DEPLOYMENT_NAME, new.metadata.name):
+    for instance in client.read_unsynced(INSTANCE).list_with_label(
+        labels.DEPLOYMENT_NAME, new.metadata.name
+    ):
         waits = REFERENCED_DATA in gate_names(instance)
         if waits and instance.metadata.namespace == new.metadata.namespace:
             yield Key(client.plane, ref_of(instance))

@@ -30,8 +30,10 @@ def observe_ledger(
     context: Context, plane: PlaneName, holder: ApiObject, pool: Pool | None
 ) -> Ledger:
     recorded = context.planes.require(PLATFORM).read(IP_ALLOCATION)
-    own = recorded.with_label(labels.HOLDER_UID, holder.metadata.uid)
-    in_pool = recorded.with_label(labels.POOL, pool_label(pool.cidr)) if pool is not None else []
+    own = recorded.list_with_label(labels.HOLDER_UID, holder.metadata.uid)
+    in_pool = (
+        recorded.list_with_label(labels.POOL, pool_label(pool.cidr)) if pool is not None else []
+    )
     of_project = sum(a.spec.project == member_name(plane) for a in in_pool)
     return Ledger(own, frozenset(a.spec.cidr for a in in_pool), of_project)
 
@@ -44,15 +46,15 @@ def observe_prefix_user(context: Context, project: CachedClient | None, cidr: st
     """
     hub = context.planes.hub
     deployments = (
-        project.read(DEPLOYMENT).by_index(ATTACHED.name, cidr) if project is not None else ()
+        project.read(DEPLOYMENT).list_by_index(ATTACHED.name, cidr) if project is not None else ()
     )
     instances = hub.read(INSTANCE)
     return find_prefix_user(
         cidr,
         deployments,
-        hub.read(WORK).by_index(CARRIED.name, cidr),
+        hub.read(WORK).list_by_index(CARRIED.name, cidr),
         # Prefixes of other lengths were allocated by earlier releases and are not indexed.
-        instances.by_index(ADDRESSED.name, cidr) if is_indexed(cidr) else instances.all(),
+        instances.list_by_index(ADDRESSED.name, cidr) if is_indexed(cidr) else instances.all(),
     )
 
 

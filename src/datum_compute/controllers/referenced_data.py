@@ -67,7 +67,7 @@ def _map_source(kind: KindInfo[Any], index: Index[Any]) -> MapFunction:
     def to_keys(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
         metadata = change.latest.metadata
         value = f"{metadata.namespace}/{kind.kind}/{metadata.name}"
-        for found in client.cached(index.kind).by_index(index.name, value):
+        for found in client.read_unsynced(index.kind).list_by_index(index.name, value):
             yield Key(client.plane, ref_of(found))
 
     return to_keys

@@ -125,15 +125,15 @@ class Cache(Generic[T]):
         values = self._values_by_index.get(index, ())
         return {value: len(self._refs_by_key[(index, value)]) for value in values}
 
-    def with_label(self, label: str, value: str) -> list[CacheEntry]:
+    def list_with_label(self, label: str, value: str) -> list[CacheEntry]:
         if label not in self._labels:
             self._add_label_index(label)
         return self.entries_with((_LABEL_INDEX_PREFIX + label, value))
 
-    def in_namespace(self, namespace: str) -> list[CacheEntry]:
+    def list_in_namespace(self, namespace: str) -> list[CacheEntry]:
         return self.entries_with((_NAMESPACE_INDEX, namespace))
 
-    def owned_by(self, uid: str) -> list[CacheEntry]:
+    def list_owned_by(self, uid: str) -> list[CacheEntry]:
         assert uid, "the uid of an owner is empty"
         return self.entries_with((_OWNER_INDEX, uid))
 
@@ -301,16 +301,16 @@ class Lister(Generic[T]):
     def all(self) -> list[T]:
         return self._decode(self._cache.entries())
 
-    def in_namespace(self, namespace: str) -> list[T]:
-        return self._decode(self._cache.in_namespace(namespace))
+    def list_in_namespace(self, namespace: str) -> list[T]:
+        return self._decode(self._cache.list_in_namespace(namespace))
 
-    def with_label(self, label: str, value: str) -> list[T]:
-        return self._decode(self._cache.with_label(label, value))
+    def list_with_label(self, label: str, value: str) -> list[T]:
+        return self._decode(self._cache.list_with_label(label, value))
 
-    def owned_by(self, uid: str) -> list[T]:
-        return self._decode(self._cache.owned_by(uid))
+    def list_owned_by(self, uid: str) -> list[T]:
+        return self._decode(self._cache.list_owned_by(uid))
 
-    def by_index(self, index: str, value: str) -> list[T]:
+    def list_by_index(self, index: str, value: str) -> list[T]:
         """Return the objects with a value in a declared index."""
         return self._decode(self._entries_in(index, value))
 

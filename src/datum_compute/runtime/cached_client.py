@@ -146,7 +146,7 @@ class CachedClient:
             raise NotSynced(f"{self.plane}: the cache of {kind.plural} {cause}", wait)
         return informer.strict
 
-    def cached(self, kind: KindInfo[T]) -> Lister[T]:
+    def read_unsynced(self, kind: KindInfo[T]) -> Lister[T]:
         """Return a lister for mapping functions. The cache may be incomplete."""
         return self._require_informer(kind).lenient
 

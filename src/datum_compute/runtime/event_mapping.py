@@ -136,7 +136,7 @@ class EventMapper(Generic[C]):
             if client is None:
                 continue
             for edge in self._controller.edges_on(plane_role(plane)):
-                objects = client.cached(edge.kind)
+                objects = client.read_unsynced(edge.kind)
                 for ref in objects.refs():
                     obj = objects.get(ref)
                     if obj is not None:

@@ -108,7 +108,7 @@ def decide(context: Context, key: Key, instance: Instance) -> Decision | None:
 
 
 def map_config_map(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    found = client.cached(INSTANCE).in_namespace(change.latest.metadata.namespace)
+    found = client.read_unsynced(INSTANCE).list_in_namespace(change.latest.metadata.namespace)
     return [Key(client.plane, ref_of(instance)) for instance in found]
 
 

@@ -87,7 +87,7 @@ async def _remove_orphan(context: Context, client: CachedClient, key: Key) -> Ou
 
 
 def _cells_of(hub: CachedClient, city: str) -> list[Cluster]:
-    found = hub.read(CLUSTER).with_label(labels.TOPOLOGY_CITY, city)
+    found = hub.read(CLUSTER).list_with_label(labels.TOPOLOGY_CITY, city)
     return sorted((c for c in found if not c.is_terminating), key=ref_of)
 
 
@@ -133,14 +133,16 @@ def map_cluster(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key
     """Map a Cluster whose reachability changed to the deployments of its Works."""
     if same_reachability(change.old, change.new):
         return
-    for work in client.cached(WORK).in_namespace(execution_namespace(change.latest.metadata.name)):
+    for work in client.read_unsynced(WORK).list_in_namespace(
+        execution_namespace(change.latest.metadata.name)
+    ):
         yield from map_hub_work(client, ObjectChange(work, None))
 
 
 def map_hub_deployment(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a hub deployment to its source in the project, also if it has lost its labels."""
     metadata = change.latest.metadata
-    namespace = client.cached(NAMESPACE).get(Ref("", metadata.namespace))
+    namespace = client.read_unsynced(NAMESPACE).get(Ref("", metadata.namespace))
     key = upstream_key(metadata.labels, metadata.name)
     if key is None and namespace is not None:
         key = upstream_key(namespace.metadata.labels, metadata.name)
@@ -152,7 +154,7 @@ def map_hub_namespace(client: CachedClient, change: ObjectChange[Any]) -> Iterab
     old, new = change.old, change.new
     if old is None or new is None or old.metadata.labels == new.metadata.labels:
         return
-    for deployment in client.cached(DEPLOYMENT).in_namespace(new.metadata.name):
+    for deployment in client.read_unsynced(DEPLOYMENT).list_in_namespace(new.metadata.name):
         yield from map_hub_deployment(client, ObjectChange(None, deployment))
 
 
@@ -162,7 +164,7 @@ def map_hub_binding(client: CachedClient, change: ObjectChange[Any]) -> Iterable
     The source is found by the labels of the hub namespace, because the hub deployment may be gone.
     """
     binding = change.latest
-    namespace = client.cached(NAMESPACE).get(Ref("", binding.metadata.namespace))
+    namespace = client.read_unsynced(NAMESPACE).get(Ref("", binding.metadata.namespace))
     if namespace is None or binding.spec.resource.kind != DEPLOYMENT.kind:
         return []
     key = upstream_key(namespace.metadata.labels, binding.spec.resource.name)

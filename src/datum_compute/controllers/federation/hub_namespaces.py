@@ -104,7 +104,7 @@ async def _plan_without_source(
     Caches are read first, because a positive result needs no confirmation. Nothing is deleted
     before live reads confirm that the source is gone and, for the namespace, that it is empty.
     """
-    orphans = plan_orphan_deletions(hub.read(DEPLOYMENT).in_namespace(name))
+    orphans = plan_orphan_deletions(hub.read(DEPLOYMENT).list_in_namespace(name))
     if not orphans.actions and _has_cached_contents(hub, name):
         return plan_removal(observed, f"{name} is not empty")
     uid, removed = source_uid(name), observed.is_project_removed
@@ -116,7 +116,7 @@ async def _plan_without_source(
 
 
 def _has_cached_contents(hub: CachedClient, name: str) -> bool:
-    if any(hub.read(kind).in_namespace(name) for kind in _CONTENT_KINDS):
+    if any(hub.read(kind).list_in_namespace(name) for kind in _CONTENT_KINDS):
         return True
     return bool(hub.read(WORK).refs_by_index(WORKS_BY_CONTENT_NAMESPACE.name, name))
 
@@ -185,8 +185,8 @@ async def reconcile_policy(context: Context, key: Key) -> Outcome:
     name = namespace.metadata.name
     plan = plan_policies(
         namespace,
-        hub.read(DEPLOYMENT).in_namespace(name),
-        hub.read(POLICY).in_namespace(name),
+        hub.read(DEPLOYMENT).list_in_namespace(name),
+        hub.read(POLICY).list_in_namespace(name),
         hub.read(CLUSTER_POLICY).get(Ref("", name)),
     )
     return await apply_plan(context.planes, plan)

@@ -183,7 +183,7 @@ def map_hub_instance(client: CachedClient, change: ObjectChange[Any]) -> Iterabl
     may have been edited.
     """
     metadata = change.latest.metadata
-    hub_namespace = client.cached(NAMESPACE).get(Ref("", metadata.namespace))
+    hub_namespace = client.read_unsynced(NAMESPACE).get(Ref("", metadata.namespace))
     labels_read = [metadata.labels]
     if hub_namespace is not None:
         labels_read.append(hub_namespace.metadata.labels)
@@ -194,10 +194,10 @@ def map_cluster(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key
     """Map a Cluster whose reachability changed to the copies of its instances."""
     if same_reachability(change.old, change.new):
         return
-    copies, cell = client.cached(INSTANCE), change.latest.metadata.name
+    copies, cell = client.read_unsynced(INSTANCE), change.latest.metadata.name
     for instance in (
-        *copies.with_label(labels.CELL, cell),
-        *copies.by_index(BY_ANNOTATED_CELL, cell),
+        *copies.list_with_label(labels.CELL, cell),
+        *copies.list_by_index(BY_ANNOTATED_CELL, cell),
     ):
         yield from map_hub_instance(client, ObjectChange(None, instance))
 
@@ -207,7 +207,7 @@ def map_deployment(client: CachedClient, change: ObjectChange[Any]) -> Iterable[
     if change.old is not None and change.new is not None:
         return []
     name = change.latest.metadata.name
-    waiting = client.cached(INSTANCE).with_label(labels.DEPLOYMENT_NAME, name)
+    waiting = client.read_unsynced(INSTANCE).list_with_label(labels.DEPLOYMENT_NAME, name)
     return [Key(client.plane, ref_of(instance)) for instance in waiting]
 
 
@@ -316,7 +316,7 @@ def map_namespace(client: CachedClient, change: ObjectChange[Any]) -> Iterable[K
     old, new = change.old, change.new
     if old is not None and new is not None and old.metadata.labels == new.metadata.labels:
         return
-    for instance in client.cached(INSTANCE).in_namespace(change.latest.metadata.name):
+    for instance in client.read_unsynced(INSTANCE).list_in_namespace(change.latest.metadata.name):
         yield Key(client.plane, ref_of(instance))
 
 

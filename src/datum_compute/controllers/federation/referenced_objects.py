@@ -73,7 +73,7 @@ def _reconcile(kind: KindInfo[Any]) -> Callable[[Context, Key], Awaitable[Outcom
             (key.plane, key.ref),
             namespace,
             client.read(kind).get(key.ref),
-            client.read(DEPLOYMENT).by_index(DEPLOYMENTS_BY_SOURCE.name, value),
+            client.read(DEPLOYMENT).list_by_index(DEPLOYMENTS_BY_SOURCE.name, value),
             _observe_hub(hub, kind, key, namespace.metadata.uid if namespace is not None else ""),
         )
         return await apply_plan(context.planes, plan)
@@ -101,7 +101,7 @@ def _find_copies(hub: CachedClient, kind: KindInfo[Any], key: Key) -> list[Sourc
     cluster = encode_cluster_label(member_name(key.plane))
     return [
         copy
-        for copy in hub.read(kind).by_index(SOURCE_COPIES, f"{cluster}/{key.ref}")
+        for copy in hub.read(kind).list_by_index(SOURCE_COPIES, f"{cluster}/{key.ref}")
         if has_copy_label(copy)
     ]
 
@@ -173,7 +173,9 @@ def _map_policy(kind: KindInfo[Any]) -> Callable[[CachedClient, ObjectChange[Any
         policy = change.latest
         if policy.metadata.labels.get(labels.REFERENCED_DATA) != "true":
             return
-        hub_namespace_object = client.cached(NAMESPACE).get(Ref("", policy.metadata.namespace))
+        hub_namespace_object = client.read_unsynced(NAMESPACE).get(
+            Ref("", policy.metadata.namespace)
+        )
         identity = hub_namespace_object.metadata.labels if hub_namespace_object is not None else {}
         for selector in policy.spec.resource_selectors:
             key = upstream_key(identity, selector.name)
@@ -243,7 +245,7 @@ def _remaining_copies(
     return [
         f"{kind.kind}/{copy.metadata.name}"
         for kind in KINDS.values()
-        for copy in context.planes.hub.read(kind).in_namespace(target)
+        for copy in context.planes.hub.read(kind).list_in_namespace(target)
         if has_copy_label(copy) and name in referring_deployments(copy)
     ]
 

@@ -85,7 +85,7 @@ async def _exists(hub: CachedClient, kind: KindInfo[Any], template: ApiObject) -
 
 def _in_order_of_precedence(hub: CachedClient, namespace: str) -> list[Policy]:
     """Return the policies of the namespace, then those of the whole hub, each ordered by name."""
-    near = sorted(hub.read(POLICY).in_namespace(namespace), key=ref_of) if namespace else []
+    near = sorted(hub.read(POLICY).list_in_namespace(namespace), key=ref_of) if namespace else []
     far = sorted(hub.read(CLUSTER_POLICY).all(), key=ref_of)
     return [*near, *far]
 
@@ -103,8 +103,10 @@ def _map_cluster_to_all(
 
 
 def _propagated_objects(client: CachedClient, kind: KindInfo[Any]) -> list[ApiObject]:
-    cached = client.cached(kind)
-    return cached.with_label(labels.REFERENCED_DATA, "true") if kind in MARKED else cached.all()
+    cached = client.read_unsynced(kind)
+    return (
+        cached.list_with_label(labels.REFERENCED_DATA, "true") if kind in MARKED else cached.all()
+    )
 
 
 def _map_marked_object(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
@@ -124,7 +126,7 @@ def _map_policy_to_selected(
         policies = [policy for policy in (change.old, change.new) if policy is not None]
         namespace = change.latest.metadata.namespace
         found = (
-            client.cached(kind).in_namespace(namespace)
+            client.read_unsynced(kind).list_in_namespace(namespace)
             if namespace
             else _propagated_objects(client, kind)
         )

@@ -71,7 +71,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 def _other_clusters_of_city(hub: CachedClient, cluster: Cluster) -> list[Cluster]:
     city = cluster.metadata.labels.get(labels.TOPOLOGY_CITY, "")
-    same = hub.read(CLUSTER).with_label(labels.TOPOLOGY_CITY, city) if city else []
+    same = hub.read(CLUSTER).list_with_label(labels.TOPOLOGY_CITY, city) if city else []
     return [c for c in same if ref_of(c) != ref_of(cluster) and not c.is_terminating]
 
 
@@ -82,7 +82,7 @@ def map_same_city_clusters(client: CachedClient, change: ObjectChange[Any]) -> I
     if len(seen) == 2 and cities[0] == cities[1]:
         return
     for city in dict.fromkeys(filter(None, cities)):
-        for cluster in client.cached(CLUSTER).with_label(labels.TOPOLOGY_CITY, city):
+        for cluster in client.read_unsynced(CLUSTER).list_with_label(labels.TOPOLOGY_CITY, city):
             yield Key(client.plane, ref_of(cluster))
 
 
@@ -154,11 +154,11 @@ async def reconcile_cluster_removal(context: Context, key: Key) -> Outcome:
         return Done()
     cell = cluster.metadata.name
     found = CellObjects(
-        works=hub.read(WORK).in_namespace(execution_namespace(cell)),
+        works=hub.read(WORK).list_in_namespace(execution_namespace(cell)),
         bindings=frozenset(
             (*hub.read(BINDING).uids().values(), *hub.read(CLUSTER_BINDING).uids().values())
         ),
-        copies=hub.read(INSTANCE).with_label(labels.CELL, cell),
+        copies=hub.read(INSTANCE).list_with_label(labels.CELL, cell),
         infrastructure=await _read_infrastructure(hub, cell),
     )
     return await apply_plan(context.planes, plan_cluster_removal(cluster, found))

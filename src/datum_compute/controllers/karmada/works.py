@@ -108,7 +108,7 @@ async def _remove_unbound_works(context: Context, kind: KindInfo[Any], key: Key)
 
 def _works_of(hub: CachedClient, kind: KindInfo[Any], binding_uid: str, ref: Ref) -> list[Work]:
     """Find the Works by label, and by name in case a label was removed."""
-    labeled = hub.read(WORK).with_label(labels.BINDING_ID, binding_uid)
+    labeled = hub.read(WORK).list_with_label(labels.BINDING_ID, binding_uid)
     by_ref = {ref_of(work): work for work in (*labeled, *_works_named(hub, kind, ref))}
     return [by_ref[ref] for ref in sorted(by_ref)]
 
@@ -266,11 +266,14 @@ async def _remove_orphans(context: Context, key: Key) -> Outcome:
         action
         for kind in _COPIED
         for action in plan_orphaned_copies(
-            client.plane, key.ref, kind, client.read(kind).with_label(labels.MANAGED, "true")
+            client.plane, key.ref, kind, client.read(kind).list_with_label(labels.MANAGED, "true")
         ).actions
     ]
     namespaces = plan_orphaned_copies(
-        client.plane, key.ref, NAMESPACE, client.read(NAMESPACE).with_label(labels.MANAGED, "true")
+        client.plane,
+        key.ref,
+        NAMESPACE,
+        client.read(NAMESPACE).list_with_label(labels.MANAGED, "true"),
     ).actions
     if (
         not (orphans or namespaces)
@@ -325,7 +328,7 @@ def map_cluster(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key
         return
     if is_true(change.new.status.conditions, "Ready"):
         namespace = execution_namespace(change.new.metadata.name)
-        for work in client.cached(WORK).in_namespace(namespace):
+        for work in client.read_unsynced(WORK).list_in_namespace(namespace):
             yield Key(client.plane, ref_of(work))
 
 

@@ -55,7 +55,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         network = network_of(deployment.spec.template, key.ref.namespace)
         desired = DesiredNetwork(network, location.spec.location_ref.name)
         bound_context = _observe_context(client, bindings.get(binding_ref(deployment, desired)))
-    owned = bindings.owned_by(deployment.metadata.uid)
+    owned = bindings.list_owned_by(deployment.metadata.uid)
     plan = plan_attachment(key.plane, deployment, location, owned, bound_context)
     return await apply_plan(context.planes, plan)
 
@@ -86,7 +86,9 @@ def map_context(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key
     if old is None or new is None or old.spec == new.spec:
         return
     name = new.metadata.name
-    for binding in client.cached(NETWORK_BINDING).with_label(labels.NETWORK_CONTEXT, name):
+    for binding in client.read_unsynced(NETWORK_BINDING).list_with_label(
+        labels.NETWORK_CONTEXT, name
+    ):
         for owner in binding.metadata.owner_references:
             if owner.kind == DEPLOYMENT.kind:
                 yield Key(client.plane, Ref(binding.metadata.namespace, owner.name))
@@ -95,7 +97,7 @@ def map_context(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key
 def map_location(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a location that was added or removed to the deployments in its city."""
     if change.old is None or change.new is None:
-        for deployment in client.cached(DEPLOYMENT).with_label(
+        for deployment in client.read_unsynced(DEPLOYMENT).list_with_label(
             labels.CITY_CODE, city_of(change.latest)
         ):
             metadata = deployment.metadata

@@ -64,7 +64,7 @@ def _find_user(context: Context, project: CachedClient | None, allocation: IPAll
     """Return an object or allocation that uses the prefix; the empty string if none does."""
     cidr = allocation.spec.cidr
     recorded = context.planes.require(PLATFORM).read(IP_ALLOCATION)
-    for inner in recorded.with_label(labels.POOL, pool_label(cidr)):
+    for inner in recorded.list_with_label(labels.POOL, pool_label(cidr)):
         return f"IPAllocation {inner.metadata.name}"
     return observe_prefix_user(context, project, cidr)
 

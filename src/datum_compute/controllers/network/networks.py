@@ -64,11 +64,13 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     network = client.read(NETWORK).get(key.ref)
     if network is None:
         return Done()
-    contexts = client.read(NETWORK_CONTEXT).owned_by(network.metadata.uid)
+    contexts = client.read(NETWORK_CONTEXT).list_owned_by(network.metadata.uid)
     ledger = observe_ledger(context, key.plane, network, IPV6_NETWORKS)
     prefix = network.status.ipam.ipv6_prefix
     recorded = context.planes.require(PLATFORM).read(IP_ALLOCATION)
-    prefixes_in_use = len(recorded.with_label(labels.POOL, pool_label(prefix))) if prefix else 0
+    prefixes_in_use = (
+        len(recorded.list_with_label(labels.POOL, pool_label(prefix))) if prefix else 0
+    )
     plan = plan_network(key.plane, network, contexts, ledger, prefixes_in_use, context.now())
     return await apply_plan(context.planes, plan)
 
@@ -87,7 +89,9 @@ def map_inner_allocation(client: CachedClient, change: ObjectChange[Any]) -> Ite
     the prefix that was the pool.
     """
     if change.new is None:
-        pool = client.cached(IP_ALLOCATION).get(Ref("", allocation_name(change.latest.spec.pool)))
+        pool = client.read_unsynced(IP_ALLOCATION).get(
+            Ref("", allocation_name(change.latest.spec.pool))
+        )
         if pool is not None:
             yield from _to_network(client, ObjectChange(None, pool))
 
@@ -126,7 +130,7 @@ async def reconcile_binding(context: Context, key: Key) -> Outcome:
 
 
 def _bindings_with_label(client: CachedClient, label: str, value: str) -> Iterable[Key]:
-    for binding in client.cached(NETWORK_BINDING).with_label(label, value):
+    for binding in client.read_unsynced(NETWORK_BINDING).list_with_label(label, value):
         yield Key(client.plane, ref_of(binding))
 
 
@@ -197,7 +201,7 @@ async def reconcile_context(context: Context, key: Key) -> Outcome:
 
 def _has_cached_bindings(client: CachedClient, context: NetworkContext) -> bool:
     name = context.metadata.name
-    cached = client.read(NETWORK_BINDING).with_label(labels.NETWORK_CONTEXT, name)
+    cached = client.read(NETWORK_BINDING).list_with_label(labels.NETWORK_CONTEXT, name)
     return bool(holders_of(context, cached))
 
 

@@ -66,8 +66,8 @@ def map_network(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key
     old, new = change.old, change.new
     if old is not None and new is not None and old.status.ipam == new.status.ipam:
         return
-    for context in client.cached(NETWORK_CONTEXT).owned_by(change.latest.metadata.uid):
-        for subnet in client.cached(SUBNET).owned_by(context.metadata.uid):
+    for context in client.read_unsynced(NETWORK_CONTEXT).list_owned_by(change.latest.metadata.uid):
+        for subnet in client.read_unsynced(SUBNET).list_owned_by(context.metadata.uid):
             yield Key(client.plane, ref_of(subnet))
 
 

@@ -76,7 +76,7 @@ def _is_running(project: CachedClient) -> bool:
 def _configuration(platform: CachedClient, service: str) -> ServiceConfiguration | None:
     found = [
         configuration
-        for configuration in platform.read(SERVICE_CONFIGURATION).by_index(BY_SERVICE, service)
+        for configuration in platform.read(SERVICE_CONFIGURATION).list_by_index(BY_SERVICE, service)
         if configuration.spec.phase != DRAFT
     ]
     return min(found, key=lambda configuration: configuration.metadata.name, default=None)
@@ -88,18 +88,18 @@ def map_consumer(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[K
 
 def map_service(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     return _entitlement_keys(
-        client.cached(CONSUMER).by_index(BY_SERVICE, change.latest.metadata.name)
+        client.read_unsynced(CONSUMER).list_by_index(BY_SERVICE, change.latest.metadata.name)
     )
 
 
 def map_configuration(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     name = change.latest.spec.service_ref.name
-    return _entitlement_keys(client.cached(CONSUMER).by_index(BY_SERVICE, name))
+    return _entitlement_keys(client.read_unsynced(CONSUMER).list_by_index(BY_SERVICE, name))
 
 
 def map_location(client: CachedClient, _change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a location to all entitlements, because it is offered to every consumer."""
-    return _entitlement_keys(client.cached(CONSUMER).all())
+    return _entitlement_keys(client.read_unsynced(CONSUMER).all())
 
 
 def _entitlement_keys(consumers: Iterable[ServiceConsumer]) -> Iterator[Key]:

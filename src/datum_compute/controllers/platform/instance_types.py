@@ -41,7 +41,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 def map_replacement(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map an instance type to the types that name it as their replacement."""
     name = change.latest.metadata.name
-    for found in client.cached(INSTANCE_TYPE).by_index(BY_REPLACEMENT, name):
+    for found in client.read_unsynced(INSTANCE_TYPE).list_by_index(BY_REPLACEMENT, name):
         yield Key(client.plane, ref_of(found))
 
 

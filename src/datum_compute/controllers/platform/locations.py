@@ -65,7 +65,7 @@ async def reconcile_binding(context: Context, key: Key, *, single_cluster: bool)
 
     async def report(plane: PlaneName) -> None:
         bindings = context.planes.require(plane).read(LOCATION_BINDING)
-        for binding in bindings.by_index(BY_LOCATION, key.ref.name):
+        for binding in bindings.list_by_index(BY_LOCATION, key.ref.name):
             actions = plan_availability(
                 plane, binding, location, context.now(), single_cluster=single_cluster
             )

@@ -201,7 +201,7 @@ async def reconcile_namespaces(context: Context, key: Key) -> Outcome:
     plane = project_plane(key.ref.name)
     cluster = encode_cluster_label(key.ref.name)
     namespaces = context.planes.require(key.plane).read(NAMESPACE)
-    if namespaces.with_label(labels.UPSTREAM_CLUSTER, cluster):
+    if namespaces.list_with_label(labels.UPSTREAM_CLUSTER, cluster):
         await membership.engage(plane, entitled=True)
     else:
         membership.disengage(plane)

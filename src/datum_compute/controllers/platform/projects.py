@@ -76,7 +76,9 @@ def map_organization(client: CachedClient, change: ObjectChange[Any]) -> Iterabl
     """Map a new organization to its projects, which may have been created first."""
     if change.old is not None:
         return
-    for project in client.cached(PROJECT).by_index(BY_OWNER, change.latest.metadata.name):
+    for project in client.read_unsynced(PROJECT).list_by_index(
+        BY_OWNER, change.latest.metadata.name
+    ):
         yield Key(client.plane, ref_of(project))
 
 

@@ -46,14 +46,16 @@ async def reconcile_configuration(context: Context, key: Key) -> Outcome:
 
 def map_service(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     name = change.latest.metadata.name
-    for configuration in client.cached(SERVICE_CONFIGURATION).by_index(BY_SERVICE, name):
+    for configuration in client.read_unsynced(SERVICE_CONFIGURATION).list_by_index(
+        BY_SERVICE, name
+    ):
         yield Key(client.plane, ref_of(configuration))
 
 
 def map_registration(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a deleted registration to all configurations, because one of them may recreate it."""
     if change.new is None:
-        for configuration in client.cached(SERVICE_CONFIGURATION).all():
+        for configuration in client.read_unsynced(SERVICE_CONFIGURATION).all():
             yield Key(client.plane, ref_of(configuration))
 
 
@@ -90,7 +92,9 @@ async def reconcile_consumer(context: Context, key: Key) -> Outcome:
 
 
 def map_consumed_service(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    for consumer in client.cached(CONSUMER).by_index(BY_SERVICE, change.latest.metadata.name):
+    for consumer in client.read_unsynced(CONSUMER).list_by_index(
+        BY_SERVICE, change.latest.metadata.name
+    ):
         yield Key(client.plane, ref_of(consumer))
 
 

@@ -221,7 +221,7 @@ def released_slots(old: WorkloadDeployment, new: WorkloadDeployment | None) -> r
 def _claim_keys(
     single_project: str, client: CachedClient, namespace: str, names: Iterable[str]
 ) -> Iterable[Key]:
-    found = client.cached(NAMESPACE).get(Ref("", namespace))
+    found = client.read_unsynced(NAMESPACE).get(Ref("", namespace))
     location = find_claim_location(client.plane, found, single_project)
     if location is not None:
         yield from (Key(location.plane, claim_ref(location, name)) for name in names)
@@ -302,7 +302,7 @@ def _plan_claims(
         if plane_role(plane) != "project":
             continue
         project = context.planes.require(plane)
-        claims = project.read(CLAIM).with_label(label, value)
+        claims = project.read(CLAIM).list_with_label(label, value)
         if claims and not kept(project, value):
             actions += plan_orphaned_claims(plane, claims, reason).actions
     return Plan(tuple(actions))

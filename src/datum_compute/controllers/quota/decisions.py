@@ -56,7 +56,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 async def reconcile_buckets(context: Context, key: Key) -> Outcome:
     client = context.planes.require(key.plane)
-    buckets = {b.metadata.name: b for b in client.read(BUCKET).in_namespace(QUOTA_NAMESPACE)}
+    buckets = {b.metadata.name: b for b in client.read(BUCKET).list_in_namespace(QUOTA_NAMESPACE)}
     plan = plan_buckets(key.plane, _observe_quota(context, client), buckets, context.now())
     return replace(await apply_plan(context.planes, plan), debounce=BUCKET_DEBOUNCE)
 
@@ -70,7 +70,7 @@ def _observe_quota(context: Context, client: CachedClient) -> QuotaState:
         consumer=consumer_of(member_name(client.plane)),
         registered=active_registrations(registrations),
         grants=client.read(GRANT).all(),
-        waiting=claims.by_index(BY_STATE, WAITING),
+        waiting=claims.list_by_index(BY_STATE, WAITING),
         granted=counts,
     )
 
@@ -124,7 +124,7 @@ async def reconcile_registration(context: Context, key: Key) -> Outcome:
     registration = found.get(key.ref)
     if registration is None:
         return Done()
-    same_type = found.by_index(BY_RESOURCE_TYPE, registration.spec.resource_type)
+    same_type = found.list_by_index(BY_RESOURCE_TYPE, registration.spec.resource_type)
     plan = plan_registration(key.plane, registration, same_type, context.now())
     return await apply_plan(context.planes, plan)
 
@@ -133,7 +133,9 @@ def map_deleted_registration(client: CachedClient, change: ObjectChange[Any]) ->
     """Map a deleted registration to the others of its resource type, as one becomes active."""
     if change.new is None:
         resource_type = change.latest.spec.resource_type
-        for registration in client.cached(REGISTRATION).by_index(BY_RESOURCE_TYPE, resource_type):
+        for registration in client.read_unsynced(REGISTRATION).list_by_index(
+            BY_RESOURCE_TYPE, resource_type
+        ):
             yield Key(client.plane, ref_of(registration))
 
 

@@ -166,7 +166,10 @@ def _debounce(deployment: WorkloadDeployment, instances: int) -> Debounce | None
 def _instances_of(client: CachedClient, deployment: WorkloadDeployment) -> list[Instance]:
     """Return the instances that the deployment owns, and ownerless ones labeled with its name."""
     metadata, found = deployment.metadata, client.read(INSTANCE)
-    return [*found.owned_by(metadata.uid), *found.by_index(OWNERLESS, str(ref_of(deployment)))]
+    return [
+        *found.list_owned_by(metadata.uid),
+        *found.list_by_index(OWNERLESS, str(ref_of(deployment))),
+    ]
 
 
 def index_ownerless(instance: Instance) -> Iterable[str]:

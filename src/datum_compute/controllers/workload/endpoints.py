@@ -66,7 +66,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 
 def _instances(client: CachedClient, deployment: Ref) -> list[Instance]:
-    named = client.read(INSTANCE).with_label(labels.DEPLOYMENT_NAME, deployment.name)
+    named = client.read(INSTANCE).list_with_label(labels.DEPLOYMENT_NAME, deployment.name)
     return sorted((i for i in named if i.metadata.namespace == deployment.namespace), key=ref_of)
 
 
@@ -115,7 +115,7 @@ def map_instance(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Ke
 
 
 def map_server(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    instance = client.cached(INSTANCE).get(ref_of(change.latest))
+    instance = client.read_unsynced(INSTANCE).get(ref_of(change.latest))
     if instance is not None:
         yield from map_instance(client, ObjectChange(None, instance))
 

@@ -220,7 +220,7 @@ async def find_lost_machines(context: Context, client: CachedClient) -> AsyncIte
     driver = context.drivers[client.plane]
     while True:
         await asyncio.sleep(LOST_MACHINE_CHECK_S)
-        servers = client.cached(SERVER)
+        servers = client.read_unsynced(SERVER)
         for number, ref in enumerate(servers.refs_by_index(MAY_SERVE_SERVERS.name, ""), start=1):
             try:
                 state = await driver.observe(f"{ref}/{servers.uid(ref)}")
@@ -280,7 +280,7 @@ async def _compare_machines(
         except DriverError as error:
             _log.warning("cannot list the machines of %s: %s", client.plane, error)
             continue
-        yield {f"{ref}/{uid}" for ref, uid in client.cached(SERVER).uids().items()}, found
+        yield {f"{ref}/{uid}" for ref, uid in client.read_unsynced(SERVER).uids().items()}, found
 
 
 def _key_of(client: CachedClient, machine_id: str) -> Key:

@@ -84,7 +84,7 @@ def needs_machine(new: Instance) -> bool:
 
 def map_server(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map a Server to the Instances to reconcile, even if the Server is gone or was edited."""
-    instances = client.cached(INSTANCE)
+    instances = client.read_unsynced(INSTANCE)
     for ref in refs_to_reconcile(change.latest, instances.has):
         yield Key(client.plane, ref)
 
@@ -106,8 +106,8 @@ async def find_available_without_server(
     """
     while True:
         await asyncio.sleep(LOST_SERVER_CHECK_S)
-        servers = client.cached(SERVER)
-        for ref in client.cached(INSTANCE).refs_by_index(AVAILABLE_INSTANCES.name, ""):
+        servers = client.read_unsynced(SERVER)
+        for ref in client.read_unsynced(INSTANCE).refs_by_index(AVAILABLE_INSTANCES.name, ""):
             if not servers.has(ref):
                 yield Key(client.plane, ref)
 
@@ -125,7 +125,7 @@ async def check_owner(context: Context, key: Key) -> Outcome:
     owner = find_owner(
         server,
         client.read(INSTANCE).get,
-        client.read(SERVER).with_label(labels.INSTANCE_UID, uid) if uid else (),
+        client.read(SERVER).list_with_label(labels.INSTANCE_UID, uid) if uid else (),
     )
     context.count_mapping("server-owner", owner.match)
     if owner.match.is_hit:

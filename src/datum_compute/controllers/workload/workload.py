@@ -78,7 +78,10 @@ def observe_workload(client: CachedClient, workload: Workload) -> WorkloadObject
     deployments = client.read(DEPLOYMENT)
     by_ref = {
         ref_of(d): d
-        for d in (*deployments.with_label(labels.WORKLOAD_UID, uid), *deployments.owned_by(uid))
+        for d in (
+            *deployments.list_with_label(labels.WORKLOAD_UID, uid),
+            *deployments.list_owned_by(uid),
+        )
     }
     found = [by_ref[ref] for ref in sorted(by_ref)]
     holders = {} if workload.is_terminating else _observe_name_holders(client, workload, found)
@@ -116,8 +119,8 @@ def _observe_name_holders(
 
 def _revisions(client: CachedClient, workload: Workload) -> list[WorkloadRevision]:
     found, metadata = client.read(REVISION), workload.metadata
-    labeled = found.with_label(labels.WORKLOAD_NAME, metadata.name)
-    return select_revisions(workload, labeled, found.owned_by(metadata.uid))
+    labeled = found.list_with_label(labels.WORKLOAD_NAME, metadata.name)
+    return select_revisions(workload, labeled, found.list_owned_by(metadata.uid))
 
 
 def map_claim(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
@@ -146,7 +149,9 @@ def map_deployment_to_waiting(client: CachedClient, change: ObjectChange[Any]) -
     """Map a deleted deployment to the workloads that may wait for its name."""
     if change.new is None:
         metadata = change.latest.metadata
-        for waiting in client.cached(WORKLOAD).by_index(BY_DEPLOYMENT_NAME, metadata.name):
+        for waiting in client.read_unsynced(WORKLOAD).list_by_index(
+            BY_DEPLOYMENT_NAME, metadata.name
+        ):
             if waiting.metadata.namespace == metadata.namespace:
                 yield Key(client.plane, ref_of(waiting))
 
@@ -156,7 +161,7 @@ async def suspension_changes(context: Context, client: CachedClient) -> AsyncIte
     if context.membership is None:
         return
     async for _ in context.membership.suspension_changes(client.plane):
-        for ref in client.cached(WORKLOAD).refs():
+        for ref in client.read_unsynced(WORKLOAD).refs():
             yield Key(client.plane, ref)
 
 
@@ -167,7 +172,7 @@ def type_name(workload: Workload) -> str:
 def map_instance_type(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map an instance type to the workloads that use it. Their status reports its lifecycle."""
     name = change.latest.metadata.name
-    for workload in client.cached(WORKLOAD).by_index(BY_INSTANCE_TYPE, name):
+    for workload in client.read_unsynced(WORKLOAD).list_by_index(BY_INSTANCE_TYPE, name):
         yield Key(client.plane, ref_of(workload))
 
 
@@ -205,8 +210,8 @@ async def reconcile_revision(context: Context, key: Key) -> Outcome:
     found = client.read(REVISION)
     revisions = select_revisions(
         workload,
-        found.with_label(labels.WORKLOAD_NAME, key.ref.name),
-        found.owned_by(workload.metadata.uid),
+        found.list_with_label(labels.WORKLOAD_NAME, key.ref.name),
+        found.list_owned_by(workload.metadata.uid),
     )
     return await apply_plan(context.planes, plan_revisions(key.plane, workload, revisions))
 
