@@ -78,7 +78,9 @@ REFUSED: list[tuple[KindInfo[Any], str, str, Any]] = [
     (REGISTRATION, "spec.consumerType", "consumerType.kind", "Organization"),
     (REGISTRATION, "spec.type", "type", "Allocation"),
     (REGISTRATION, "spec.resourceType", "resourceType", "other"),
-    (REVISION, "spec", "templateHash", "def"),
+    (REVISION, "spec.templateHash", "templateHash", "def"),
+    (REVISION, "spec.template", "template.metadata", {"labels": {"a": "b"}}),
+    (REVISION, "spec.workloadRef", "workloadRef.uid", "v"),
     (SERVICE, "spec.serviceName", "serviceName", "other.datumapis.com"),
 ]
 
@@ -87,6 +89,7 @@ ALLOWED: list[tuple[KindInfo[Any], str, Any]] = [
     (INSTANCE_TYPE, "displayName", "small"),
     (NETWORK_BINDING, "consumer", {"kind": "WorkloadDeployment", "name": "web"}),
     (REGISTRATION, "description", "counted"),
+    (REVISION, "images", [{"container": "app", "digest": "sha256:1"}]),
     (SERVICE, "description", "runs things"),
 ]
 

@@ -39,6 +39,9 @@ CHANGED_BY = _COMPUTE + "changed-by"
 # Annotation of a Workload: the last deploy with an idempotency key, as JSON. A retry with the same
 # key does not deploy again.
 DEPLOY = _COMPUTE + "deploy"
+# Annotation of a Workload: the last ``rollout undo``, as JSON: ``restores`` is the revision whose
+# template it restored, ``replaces`` the newest revision at that time.
+ROLLBACK = _COMPUTE + "rollback"
 
 # Label of a Project: its organization. Annotation of a Project: its creator, set by the server.
 ORGANIZATION = _MANAGER + "organization-name"

@@ -213,7 +213,7 @@ _MANAGER_RULES: dict[str, tuple[JsonObject, ...]] = {
         rule_on(COMPUTE, ("workloads/status",), "patch"),
         *_controller_rules("workloaddeployments", "instances"),
         rule_on(COMPUTE, ("instancetypes",), "create", "patch"),
-        rule_on(COMPUTE, ("workloadrevisions",), "create", "delete"),
+        rule_on(COMPUTE, ("workloadrevisions",), *OWN),
         rule_on(NETWORKING, ("networks",), "create", "patch"),
         rule_on(NETWORKING, ("networks/status",), "patch"),
         *_owner_rules(NETWORKING, "networkbindings", "networkcontexts", "subnetclaims", "subnets"),

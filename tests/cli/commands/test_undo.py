@@ -37,7 +37,7 @@ def test_undo_restores_the_template_and_keeps_the_scale(cli: CliRunner, world: W
     assert (newest["revision"], newest["restores"]) == (4, 1)
     # The scale is another one, so it is not all of revision 1.
     assert cli.run("rollout", "history", "web") == 0
-    assert "back to the template of revision 1" in cli.out
+    assert "rollback to the template of revision 1: image app: 2 -> 1" in cli.out
     assert cli.run("rollout", "diff", "web", "1") == 1
     assert cli.run("rollout", "undo", "web") == 0
     assert (image(world), replicas(world)) == ("web:2", 3)
@@ -64,6 +64,18 @@ def test_undo_after_a_scale_restores_the_last_other_template(cli: CliRunner, wor
     assert (image(world), replicas(world)) == ("web:1", 3)
 
 
+def test_undo_after_a_restart_restores_the_template_before_the_last_change(
+    cli: CliRunner, world: World
+) -> None:
+    """Seen: the undo removed only the restart, and every instance was replaced again."""
+    assert cli.run("restart", "web", "--no-wait") == 0
+    assert cli.run("rollout", "web") == 0
+    assert cli.run("rollout", "undo", "web") == 0
+    assert "Restoring revision 1." in cli.err
+    assert (image(world), replicas(world)) == ("web:1", 3)
+    assert "metadata" not in spec(world)["template"]
+
+
 def test_undo_to_the_current_revision_changes_nothing(cli: CliRunner, world: World) -> None:
     assert cli.run("rollout", "undo", "web", "--to-revision=3") == 0
     assert cli.err.startswith("Revision 3 is the current one.\nNo changes to workload web")
@@ -81,7 +93,7 @@ def test_undo_without_a_template_change_is_an_error(cli: CliRunner, world: World
     assert cli.run("rollout", "api") == 0
     world.writes.clear()
     assert cli.run("rollout", "undo", "api") == 2
-    assert "differs in anything but the number of instances" in cli.err
+    assert "differs in anything but restarts and the number of instances" in cli.err
     assert world.writes == []
 
 

@@ -9,11 +9,12 @@ import pytest
 
 from datum_compute.api.compute.workload import Workload
 from datum_compute.api.compute.workload_revision import WorkloadRevision
-from datum_compute.api.labels import CHANGED_BY
+from datum_compute.api.labels import CHANGED_BY, ROLLBACK
 from datum_compute.api.meta.codec import from_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import project_plane
 from datum_compute.planning.plan import Create, Delete
+from datum_compute.planning.workload.history import RequestedRollback
 from datum_compute.planning.workload.revisions import REVISIONS_KEPT, plan_revisions
 
 PLANE = project_plane("shop")
@@ -55,7 +56,7 @@ def recorded(*workloads: Workload) -> list[WorkloadRevision]:
 def test_the_first_revision_is_number_one_and_owned_by_the_workload() -> None:
     (first,) = recorded(workload(annotations={CHANGED_BY: "ada"}))
     assert first.metadata.name == "web-1"
-    assert (first.spec.revision, first.spec.actor, first.spec.changes) == (1, "ada", [])
+    assert (first.spec.revision, first.spec.actor, first.spec.changes) == (1, "ada", ["created"])
     (owner,) = first.metadata.owner_references
     assert (owner.kind, owner.uid, owner.controller) == ("Workload", "u1", True)
 
@@ -88,15 +89,49 @@ def test_changes_of_template_scale_and_cities_are_described() -> None:
     history = recorded(workload(), workload("web:2"), workload("web:2", replicas=3))
     assert [revision.spec.revision for revision in history] == [1, 2, 3]
     assert history[1].spec.changes == [
+        "image app: 1 -> 2",
         "containers[app].env[KEY]: changed",
-        "containers[app].image: web:1 -> web:2",
     ]
-    assert history[2].spec.changes == ["placements[default].scaleSettings.minReplicas: 1 -> 3"]
+    assert history[2].spec.changes == ["scaled 1 -> 3"]
 
 
-def test_a_restored_template_names_its_revision() -> None:
-    history = recorded(workload(), workload("web:2"), workload(replicas=2))
+def undone(*, restores: int, replaces: int) -> dict[str, str]:
+    return {ROLLBACK: RequestedRollback(restores, replaces).annotation}
+
+
+def test_a_rollback_contains_the_number_of_the_restored_revision() -> None:
+    rolled_back = workload(annotations=undone(restores=1, replaces=2))
+    history = recorded(workload(), workload("web:2"), rolled_back)
     assert [revision.spec.restores for revision in history] == [None, None, 1]
+    assert history[2].spec.changes[0] == "image app: 2 -> 1"
+
+
+def test_a_deploy_of_an_earlier_template_is_no_rollback() -> None:
+    history = recorded(workload(), workload("web:2"), workload())
+    assert [revision.spec.restores for revision in history] == [None, None, None]
+    assert history[2].spec.changes[0] == "image app: 2 -> 1"
+
+
+def test_a_deploy_after_a_rollback_is_no_rollback_although_the_annotation_stays() -> None:
+    """The annotation of ``rollout undo`` stays on the workload until the next undo."""
+    left = {"annotations": undone(restores=1, replaces=2)}
+    history = recorded(
+        workload(), workload("web:2"), workload(**left), workload("web:2", **left), workload(**left)
+    )
+    assert [revision.spec.restores for revision in history] == [None, None, 1, None, None]
+
+
+def test_a_rollback_is_recorded_when_the_change_before_it_was_not_recorded_yet() -> None:
+    """The undo saw revision 2 as the newest one, while a third change was not recorded yet."""
+    rolled_back = workload(annotations=undone(restores=1, replaces=2))
+    history = recorded(workload(), workload("web:2"), workload("web:3"), rolled_back)
+    assert history[3].spec.restores == 1
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"restores": 1}', '{"restores": "x"}', "null"])
+def test_a_malformed_rollback_annotation_is_ignored(text: str) -> None:
+    history = recorded(workload(), workload("web:2"), workload(annotations={ROLLBACK: text}))
+    assert history[2].spec.restores is None
 
 
 def test_old_revisions_are_deleted_and_numbers_increase() -> None:
@@ -111,7 +146,7 @@ def test_revisions_of_an_earlier_workload_are_neither_changed_nor_reused() -> No
     assert isinstance(made, Create)
     assert made.object.metadata.name == "web-3"
     assert isinstance(made.object, WorkloadRevision)
-    assert made.object.spec.changes == []
+    assert made.object.spec.changes == ["created"]
 
 
 def test_a_workload_that_is_being_deleted_is_not_recorded() -> None:

@@ -1,8 +1,8 @@
 """WorkloadRevision: a template of a Workload to which a rollback can return.
 
-The spec never changes, and there is no status. A rollback creates a new revision that contains the
-number of the restored one. A revision also contains image digests and versions of referenced data,
-once they are known. Its name is ``<workload>-<revision>``.
+A rollback creates a new revision that contains the number of the restored one. A recorded template
+never changes, and there is no status. Only the digests of the images are added later, when the
+first instances report them. The name is ``<workload>-<revision>``.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from msgspec import Meta
 from datum_compute.api.compute.data_sources import PinnedData
 from datum_compute.api.compute.deployment import WorkloadRef
 from datum_compute.api.compute.instance import InstanceTemplate
-from datum_compute.api.compute.workload import Placement
+from datum_compute.api.compute.workload import CityRestart, Placement
 from datum_compute.api.meta.codec import ApiStruct
 from datum_compute.api.meta.fields import MAP_BY_NAME, ShortText, Text, doc, immutable, map_by
 from datum_compute.api.meta.objects import ApiObject, KindInfo, TableColumn, selectable_fields
+
+_INSTEAD = "a revision is a record; change the workload to make another"
 
 Revision = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
@@ -30,27 +32,41 @@ class PinnedImage(ApiStruct, frozen=True, kw_only=True):
 
 
 class WorkloadRevisionSpec(ApiStruct, frozen=True, kw_only=True):
-    workload_ref: WorkloadRef
-    revision: Annotated[Revision, doc("Number of the revision, counted for each workload.")]
-    template_hash: Annotated[ShortText, doc("Hash of the template.")]
-    template: InstanceTemplate
-    placements: Annotated[
-        list[Placement], MAP_BY_NAME, Meta(min_length=1), doc("Placements of the workload.")
+    workload_ref: Annotated[WorkloadRef, immutable(_INSTEAD)]
+    revision: Annotated[
+        Revision, doc("Number of the revision, counted for each workload."), immutable(_INSTEAD)
     ]
+    template_hash: Annotated[ShortText, doc("Hash of the template."), immutable(_INSTEAD)]
+    template: Annotated[InstanceTemplate, immutable(_INSTEAD)]
+    placements: Annotated[
+        list[Placement],
+        MAP_BY_NAME,
+        Meta(min_length=1),
+        doc("Placements of the workload."),
+        immutable(_INSTEAD),
+    ]
+    restarts: Annotated[
+        list[CityRestart],
+        map_by("cityCode"),
+        Meta(max_length=100),
+        doc("Last restart of each city that was restarted separately."),
+    ] = []
     changes: Annotated[
         list[Text], Meta(max_length=100), doc("Changes since the previous revision, for people.")
     ] = []
     actor: Annotated[ShortText, doc("User who made the change.")] = ""
     restores: Annotated[
         Revision | None,
-        doc("Revision whose template was restored, if this revision is a rollback."),
+        doc("Revision whose template was restored, if this change was a rollback."),
     ] = None
     cause: Annotated[
         Literal["Change", "AutomaticRollback"],
         doc("AutomaticRollback if the platform restored the template after a failed rollout."),
     ] = "Change"
     images: Annotated[
-        list[PinnedImage], map_by("container"), doc("Digests of the images, where known.")
+        list[PinnedImage],
+        map_by("container"),
+        doc("Digests of the images that the containers run, once known."),
     ] = []
     referenced_data: Annotated[
         list[PinnedData],
@@ -60,15 +76,9 @@ class WorkloadRevisionSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class WorkloadRevision(ApiObject, frozen=True, kw_only=True):
-    """A WorkloadRevision records one template of a Workload, to which a rollback can return. It
-    never changes.
-    """
+    """A WorkloadRevision records one template of a Workload, to which a rollback can return."""
 
-    spec: Annotated[
-        WorkloadRevisionSpec,
-        doc("Recorded template and placements."),
-        immutable("a release is a record; change the workload to make another"),
-    ]
+    spec: Annotated[WorkloadRevisionSpec, doc("Recorded template and placements.")]
 
 
 REVISION = KindInfo(

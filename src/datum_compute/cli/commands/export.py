@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from datum_compute.api.kinds import WORKLOAD
-from datum_compute.api.labels import CHANGED_BY, DEPLOY
+from datum_compute.api.labels import CHANGED_BY, DEPLOY, ROLLBACK
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import Ref
 from datum_compute.cli.arguments import workload_argument
@@ -13,7 +13,7 @@ from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.options import connection_options, output_option
 from datum_compute.cli.workload.observe import find_workload
 
-_LEFT_OUT = (CHANGED_BY, DEPLOY, "kubectl.kubernetes.io/last-applied-configuration")
+_LEFT_OUT = (CHANGED_BY, DEPLOY, ROLLBACK, "kubectl.kubernetes.io/last-applied-configuration")
 
 
 @click.command(short_help="Print a workload as a manifest.")

@@ -39,6 +39,7 @@ from datum_compute.cli.render.listing import (
     print_listing,
 )
 from datum_compute.cli.workload.observe import find_workload
+from datum_compute.planning.workload.history import RecordedSpec, images_of, recorded_fields
 
 # --- The history of older command lines
 # They stored one JSON entry for each revision in a ConfigMap, with numbers of their own, which are
@@ -191,13 +192,13 @@ def diff(
         workload = await find_workload(session, name)
         found = await read_history(session, workload)
         first = older or previous_revision(session, name, found)
-        before = comparable_spec(pick_revision(session, name, found, first).revision.spec)
+        before = recorded_fields(pick_revision(session, name, found, first).revision.spec)
         after = (
             workload.spec
             if newer is None
             else pick_revision(session, name, found, newer).revision.spec
         )
-        lines = render_changes({"spec": before}, {"spec": comparable_spec(after)})
+        lines = render_changes({"spec": before}, {"spec": recorded_fields(after)})
         return print_difference(session, {name: lines}, output_format)
 
     with exit_with_2_on_error():
@@ -243,9 +244,9 @@ def previous_revision(session: Session, name: str, found: list[Recorded]) -> str
     return found[-2].name
 
 
-def comparable_spec(spec: object) -> JsonObject:
-    spec_json = canonical(spec)
-    return {"template": spec_json["template"], "placements": spec_json["placements"]}
+def comparable_spec(spec: RecordedSpec) -> JsonObject:
+    """Return the template and the placements, which an undo restores."""
+    return {"template": canonical(spec.template), "placements": canonical(spec.placements)}
 
 
 def revision_document(recorded: Recorded) -> RevisionDocument:
@@ -262,6 +263,7 @@ def revision_document(recorded: Recorded) -> RevisionDocument:
         template_hash=spec.template_hash,
         template=compared["template"],
         placements=compared["placements"],
+        images=canonical(spec.images),
     )
 
 
@@ -273,7 +275,7 @@ def _listing(now: float, found: list[Recorded]) -> Listing[Recorded]:
         columns=(
             ListColumn("REV", lambda row: row.name),
             ListColumn("WHEN", lambda row: age_of(row.revision, now)),
-            ListColumn("IMAGE", lambda row: ", ".join(_images(row.revision))),
+            ListColumn("IMAGE", lambda row: ", ".join(images_of(row.revision.spec.template).values())),
             ListColumn("CHANGES", lambda row: _changes_text(row.revision, found)),
             ListColumn("BY", lambda row: row.revision.spec.actor or "-"),
             ListColumn("STATUS", lambda row: "active" if row.name == active else "-"),
@@ -285,18 +287,15 @@ def _listing(now: float, found: list[Recorded]) -> Listing[Recorded]:
     )
 
 
-def _images(revision: WorkloadRevision) -> list[str]:
-    return [c.image for c in revision.spec.template.spec.runtime.sandbox.containers]
-
-
 def _changes_text(revision: WorkloadRevision, found: list[Recorded]) -> str:
     spec = revision.spec
-    if spec.restores is not None:
-        then = next((r.revision for r in found if r.name == str(spec.restores)), None)
-        same = then is not None and comparable_spec(then.spec) == comparable_spec(spec)
-        how = "automatic rollback" if spec.cause == "AutomaticRollback" else "back"
-        return f"{how} to {'' if same else 'the template of '}revision {spec.restores}"
-    if not spec.changes:
-        return "first" if spec.revision == 1 else "-"
-    more = len(spec.changes) - 1
-    return spec.changes[0] + (f" (+{more})" if more else "")
+    changes = spec.changes[0] if spec.changes else "created" if spec.revision == 1 else ""
+    if len(spec.changes) > 1:
+        changes += f" (+{len(spec.changes) - 1})"
+    if spec.restores is None:
+        return changes or "-"
+    then = next((r.revision for r in found if r.name == str(spec.restores)), None)
+    same = then is not None and comparable_spec(then.spec) == comparable_spec(spec)
+    how = "automatic rollback" if spec.cause == "AutomaticRollback" else "rollback"
+    text = f"{how} to {'' if same else 'the template of '}revision {spec.restores}"
+    return f"{text}: {changes}" if changes else text

@@ -14,7 +14,12 @@ from datum_compute.cli.options import connection_options, output_option, wait_op
 from datum_compute.cli.render.events import UndoEvent
 from datum_compute.cli.workload.deploy import ChangeOptions, change_workload
 from datum_compute.cli.workload.observe import find_workload
-from datum_compute.cli.workload.undo_target import PARTS, Part, find_undo_target, restore
+from datum_compute.cli.workload.undo_target import (
+    PARTS,
+    restore_and_annotate,
+    select_undo_target,
+)
+from datum_compute.planning.workload.history import UndoPart
 
 
 @click.command("undo")
@@ -35,7 +40,7 @@ def undo(
     ctx: click.Context,
     name: str,
     to_revision: str | None,
-    only: Part | None,
+    only: UndoPart | None,
     dry_run: bool,
     wait: bool,
     timeout_s: int,
@@ -43,9 +48,9 @@ def undo(
 ) -> None:
     """Undo the last change of the workload NAME, or restore an earlier revision.
 
-    The template and the cities are restored. The number of instances does not change, and
-    revisions that differ only in it are skipped, unless --only=scale is given. The command also
-    works during a rollout.
+    The template and the cities are restored exactly as recorded. The number of instances does not
+    change, unless --only=scale is given. Revisions that differ only in it, or only in a restart,
+    are skipped. The command also works during a rollout.
 
     \b
     Examples:
@@ -59,7 +64,7 @@ def undo(
         target = (
             pick_revision(session, name, revisions, to_revision)
             if to_revision
-            else find_undo_target(session, workload, revisions, only)
+            else select_undo_target(session, workload, revisions, only)
         )
         current = revisions[-1].name
         undo_command = session.command("rollout", "undo", name, f"--to-revision={current}")
@@ -71,7 +76,7 @@ def undo(
         await change_workload(
             session,
             name,
-            lambda workload: restore(workload, target.revision, only),
+            lambda stored: restore_and_annotate(stored, target, only, revisions[-1].revision),
             ChangeOptions(timeout_s if wait else None, dry_run),
         )
 

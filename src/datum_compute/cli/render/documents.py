@@ -166,6 +166,9 @@ class RevisionDocument(OutputDocument):
     template_hash: Annotated[str, doc("Hash of the template.")]
     template: Annotated[JsonObject, doc("Template of the instances.")]
     placements: Annotated[list[JsonObject], doc("Placements as in the spec of the workload.")]
+    images: Annotated[
+        list[JsonObject], doc("Digest of the image of each container, once it is known.")
+    ]
 
 
 class RevisionEntry(RevisionDocument):

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from datum_compute.api.compute.workload import Workload
 from datum_compute.api.errors import Conflict, NotFound
 from datum_compute.api.kinds import WORKLOAD
-from datum_compute.api.labels import CHANGED_BY, DEPLOY
+from datum_compute.api.labels import CHANGED_BY, DEPLOY, ROLLBACK
 from datum_compute.api.meta.codec import JsonObject, deep_copy, from_json, sorted_bytes
 from datum_compute.api.meta.json_patch import build_merge_patch
 from datum_compute.api.meta.objects import Ref
@@ -27,7 +27,7 @@ from datum_compute.cli.workload.edits import Edit
 FIELD_MANAGER = "datumctl-compute"
 _ATTEMPTS_MAX = 5
 _KEY_LENGTH_MAX = 128
-_HIDDEN_ANNOTATIONS = (CHANGED_BY, DEPLOY)
+_HIDDEN_ANNOTATIONS = (CHANGED_BY, DEPLOY, ROLLBACK)
 
 PlanAction = Literal["created", "updated", "unchanged"]
 

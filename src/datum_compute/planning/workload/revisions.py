@@ -1,4 +1,4 @@
-"""Revisions of a Workload: one WorkloadRevision for every change of its template or placements.
+"""Revisions of a Workload: one WorkloadRevision for each change of template, placements or restarts.
 
 Rules:
 - The number of a new revision is above every number in use under the workload's name, so that the
@@ -23,16 +23,18 @@ from datum_compute.api.compute.deployment import WorkloadRef
 from datum_compute.api.compute.workload import Workload
 from datum_compute.api.compute.workload_revision import WorkloadRevision, WorkloadRevisionSpec
 from datum_compute.api.kinds import REVISION, WORKLOAD
-from datum_compute.api.meta.codec import JsonObject, canonical
 from datum_compute.api.meta.objects import ObjectMeta, owner_reference, ref_of
-from datum_compute.api.object_diff import render_changes
 from datum_compute.api.planes import PlaneName
 from datum_compute.planning.plan import Action, Create, Delete, Plan
 from datum_compute.planning.workload.city_order import restored_template
+from datum_compute.planning.workload.history import (
+    describe_changes,
+    find_restored_revision,
+    recorded_fields,
+)
 from datum_compute.planning.workload.templates import template_hash
 
 REVISIONS_KEPT = 20
-_CHANGES_MAX, _LINE_MAX = 100, 200
 
 
 def plan_revisions(
@@ -53,9 +55,7 @@ def plan_revisions(
         running = msgspec.structs.replace(workload, spec=spec)
     if not own or _is_changed(own[-1], running):
         number = 1 + max((revision.spec.revision for revision in revisions), default=0)
-        revision = _build_revision(running, own, number)
-        if restored is not None and own[-1].spec.template_hash != revision.spec.template_hash:
-            revision = _as_automatic_rollback(revision)
+        revision = _build_revision(running, own, number, is_automatic=restored is not None)
         actions.append(Create(plane, REVISION, revision, "the workload was changed"))
     surplus = max(0, len(own) + len(actions) - REVISIONS_KEPT)
     actions += [
@@ -123,15 +123,27 @@ def own_revisions(
 
 def _is_changed(latest: WorkloadRevision, workload: Workload) -> bool:
     before, after = latest.spec, workload.spec
-    if (before.template, before.placements) == (after.template, after.placements):
+    if (before.template, before.placements, before.restarts) == (
+        after.template,
+        after.placements,
+        after.restarts,
+    ):
         return False  # the usual case, and cheaper than the comparison below
-    return _recorded_fields(before) != _recorded_fields(after)
+    return recorded_fields(before) != recorded_fields(after)
 
 
 def _build_revision(
-    workload: Workload, own: Sequence[WorkloadRevision], number: int
+    workload: Workload, own: Sequence[WorkloadRevision], number: int, *, is_automatic: bool
 ) -> WorkloadRevision:
+    """Build the next revision. ``is_automatic``: an automatic rollback is in effect."""
     metadata, spec = workload.metadata, workload.spec
+    digest = template_hash(spec.template)
+    restores, cause = find_restored_revision(workload, own, spec.template), "Change"
+    if is_automatic and own and own[-1].spec.template_hash != digest:
+        restores, cause = workload.status.rollout.running_revision, "AutomaticRollback"
+    changes = ["created"]
+    if own:
+        changes = describe_changes(own[-1].spec, spec, is_rollback=restores is not None)
     return WorkloadRevision(
         metadata=ObjectMeta(
             name=f"{metadata.name}-{number}",
@@ -145,43 +157,17 @@ def _build_revision(
         spec=WorkloadRevisionSpec(
             workload_ref=WorkloadRef(name=metadata.name, uid=metadata.uid),
             revision=number,
-            template_hash=template_hash(spec.template),
+            template_hash=digest,
             template=spec.template,
             placements=spec.placements,
-            changes=_changes(own[-1], workload) if own else [],
-            actor=metadata.annotations.get(labels.CHANGED_BY, ""),
-            restores=_restored_number(own, workload),
+            restarts=spec.restarts,
+            changes=changes,
+            actor="" if cause == "AutomaticRollback" else _actor(workload),
+            restores=restores,
+            cause=cause,
         ),
     )
 
 
-def _as_automatic_rollback(revision: WorkloadRevision) -> WorkloadRevision:
-    spec = msgspec.structs.replace(revision.spec, cause="AutomaticRollback", actor="")
-    return msgspec.structs.replace(revision, spec=spec)
-
-
-def _restored_number(own: Sequence[WorkloadRevision], workload: Workload) -> int | None:
-    """Return the newest earlier revision with the same template; None if the template is new."""
-    wanted = template_hash(workload.spec.template)
-    if not own or own[-1].spec.template_hash == wanted:
-        return None
-    same = (r.spec.revision for r in reversed(own) if r.spec.template_hash == wanted)
-    return next(same, None)
-
-
-def _changes(latest: WorkloadRevision, workload: Workload) -> list[str]:
-    """Describe the changes for users, without values of environment variables."""
-    before, after = (
-        {"spec": _recorded_fields(latest.spec)},
-        {"spec": _recorded_fields(workload.spec)},
-    )
-    lines = [line[:_LINE_MAX] for line in render_changes(before, after)]
-    if len(lines) <= _CHANGES_MAX:
-        return lines
-    return [*lines[: _CHANGES_MAX - 1], f"and {len(lines) - _CHANGES_MAX + 1} more"]
-
-
-def _recorded_fields(spec: object) -> JsonObject:
-    """Return the fields that a revision records, without fields equal to their default."""
-    whole = canonical(spec)
-    return {name: whole.get(name) for name in ("template", "placements")}
+def _actor(workload: Workload) -> str:
+    return workload.metadata.annotations.get(labels.CHANGED_BY, "")
