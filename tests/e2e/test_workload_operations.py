@@ -172,6 +172,46 @@ def _uids(api: Api, name: str) -> set[str]:
 # --- networks, quota, and a suspended city
 
 
+def _history(topology: Topology, name: str) -> list[Object]:
+    done = topology.run("rollout", "history", name, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    revisions: list[Object] = json.loads(done.stdout)["items"]
+    return revisions
+
+
+def test_an_undo_after_restarts_restores_the_template_before_the_last_change(
+    topology: Topology, project: Api
+) -> None:
+    name, digest = "undone", "sha256:" + "a" * 64
+    first, second = f"x.example/web:1@{digest}", "x.example/web:2"
+    deploy(project, name, "DFW", "ORD", image=first)
+
+    def run(*arguments: str) -> None:
+        done = topology.run(*arguments)
+        assert done.returncode == 0, f"{arguments}: {done.stderr}"
+
+    run("deploy", name, f"--image={second}", "-y")
+    run("restart", name, "--city=ORD")
+    run("restart", name)
+    before = {city: _uids(cell(topology, city), name) for city in BOTH}
+    run("rollout", "undo", name)
+    assert [_image(cell(topology, city), name) for city in BOTH] == [first, first]
+    assert all(before[city].isdisjoint(_uids(cell(topology, city), name)) for city in BOTH)
+    run("deploy", name, f"--image={second}", "-y")
+
+    newest, undone, restarted, restarted_city, changed, created = _history(topology, name)
+    assert created["changes"] == ["created"]
+    assert created["images"][0]["digest"] == digest
+    assert changed["changes"][0].startswith("image app: 1@sha256:aaaaaaaaaaaa -> 2")
+    assert restarted_city["changes"] == ["restarted ORD"]
+    assert restarted["changes"] == ["restarted"]
+    assert (undone["restores"], undone["template"]) == (created["revision"], created["template"])
+    assert (newest["restores"], newest["changes"]) == (
+        None,
+        ["image app: 1@sha256:aaaaaaaaaaaa -> 2"],
+    )
+
+
 def test_instances_get_addresses_from_the_network_of_the_project(
     topology: Topology, project: Api
 ) -> None:

@@ -9,10 +9,12 @@ import msgspec
 from datum_compute.api import labels
 from datum_compute.api.compute.deployment import ObservedSource, WorkloadDeploymentStatus
 from datum_compute.api.compute.workload import PROGRESSING, RolloutPolicy, Workload
+from datum_compute.api.compute.workload_revision import PinnedImage
 from datum_compute.api.conditions import FALSE, TRUE, Condition, ConditionStatus, Reason
 from datum_compute.api.kinds import (
     CLAIM,
     DEPLOYMENT,
+    INSTANCE,
     LOCATION_BINDING,
     NAMESPACE,
     REVISION,
@@ -28,7 +30,7 @@ from datum_compute.controllers.workload.workload import (
     WORKLOAD_CONTROLLER,
 )
 from datum_compute.planning.workload.templates import template_hash
-from testkit.builders import a_deployment, a_location_binding, a_workload
+from testkit.builders import a_deployment, a_location_binding, a_workload, an_instance
 from testkit.sim.loop import VirtualLoop
 from tests.controllers.running_controllers import as_new, running
 from tests.runtime.planes_in_process import InProcessPlanes, a_namespace, with_planes
@@ -60,6 +62,42 @@ def test_every_change_of_the_template_is_recorded_as_a_revision() -> None:
         return counts
 
     assert with_planes(test) == [1, 2, 2]
+
+
+def test_the_digest_that_an_instance_reports_is_recorded_once_in_the_newest_revision() -> None:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[list[PinnedImage]]:
+        project = await a_project(planes)
+        await project.create(WORKLOAD, as_new(a_workload()))
+        seen = []
+        async with running(CONTROLLERS, loop, planes, PROJECT):
+            await asyncio.sleep(5)
+            uid = (await project.get(WORKLOAD, WEB)).metadata.uid
+            (revision,) = (await project.list(REVISION)).items
+            for ordinal, digest in enumerate(("sha256:1", "sha256:2")):
+                made = an_instance(ordinal)
+                control = msgspec.structs.replace(
+                    made.spec.controller, template_hash=revision.spec.template_hash
+                )
+                made = msgspec.structs.replace(
+                    as_new(made), spec=msgspec.structs.replace(made.spec, controller=control)
+                )
+                made.metadata.labels[labels.WORKLOAD_UID] = uid
+                await project.create(INSTANCE, made)
+                found = await project.get(INSTANCE, ref_of(made))
+                images = [{"name": "app", "image": "web:1", "digest": digest}]
+                await project.patch_status(
+                    INSTANCE,
+                    ref_of(made),
+                    {"images": images},
+                    version=found.metadata.resource_version,
+                )
+                await asyncio.sleep(5)
+                (revision,) = (await project.list(REVISION)).items
+                seen.append(revision.spec.images)
+        return seen
+
+    recorded = [PinnedImage(container="app", digest="sha256:1")]
+    assert with_planes(test) == [recorded, recorded]
 
 
 async def report(project: Client, city: str, reason: Reason) -> None:

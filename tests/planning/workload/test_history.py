@@ -122,9 +122,7 @@ def test_a_rollback_to_an_earlier_restart_is_not_described_as_a_restart() -> Non
     assert lines == ["image app: v2 -> v1"]
 
 
-def undo_target(
-    current: Workload, *earlier: Workload, part: UndoPart | None = None
-) -> int | None:
+def undo_target(current: Workload, *earlier: Workload, part: UndoPart | None = None) -> int | None:
     found = find_undo_target(current, history(*earlier, current), part)
     return None if found is None else found.spec.revision
 

@@ -7,15 +7,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from datum_compute.api.compute.workload import Workload
+from datum_compute.api.compute.instance import Instance
+from datum_compute.api.compute.workload import CityRestart, Workload
 from datum_compute.api.compute.workload_revision import WorkloadRevision
-from datum_compute.api.labels import CHANGED_BY, ROLLBACK
+from datum_compute.api.labels import CHANGED_BY, CITY_CODE, ROLLBACK, WORKLOAD_UID
 from datum_compute.api.meta.codec import from_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import project_plane
-from datum_compute.planning.plan import Create, Delete
+from datum_compute.planning.plan import Create, Delete, Patch
 from datum_compute.planning.workload.history import RequestedRollback
-from datum_compute.planning.workload.revisions import REVISIONS_KEPT, plan_revisions
+from datum_compute.planning.workload.revisions import (
+    REVISIONS_KEPT,
+    lacks_digests,
+    plan_revisions,
+)
+from datum_compute.planning.workload.templates import template_hash, template_in
 
 PLANE = project_plane("shop")
 
@@ -114,9 +120,13 @@ def test_a_deploy_of_an_earlier_template_is_no_rollback() -> None:
 
 def test_a_deploy_after_a_rollback_is_no_rollback_although_the_annotation_stays() -> None:
     """The annotation of ``rollout undo`` stays on the workload until the next undo."""
-    left = {"annotations": undone(restores=1, replaces=2)}
+    left = undone(restores=1, replaces=2)
     history = recorded(
-        workload(), workload("web:2"), workload(**left), workload("web:2", **left), workload(**left)
+        workload(),
+        workload("web:2"),
+        workload(annotations=left),
+        workload("web:2", annotations=left),
+        workload(annotations=left),
     )
     assert [revision.spec.restores for revision in history] == [None, None, 1, None, None]
 
@@ -186,3 +196,84 @@ def test_values_of_variables_are_not_in_the_changes(secret: str) -> None:
     assert latest.spec.changes
     assert secret not in str(latest.spec.changes)
     assert Ref("default", latest.metadata.name) == Ref("default", "web-2")
+
+
+# --- digests of images
+
+DIGEST, OTHER_DIGEST = "sha256:" + "a" * 64, "sha256:" + "b" * 64
+
+
+def an_instance(
+    seen: Workload, digest: str, *, name: str = "web-0", city: str = "DFW", image: str = "web:1"
+) -> Instance:
+    """Return an instance of the workload's template that reports the digest of its image."""
+    return from_json(
+        {
+            "metadata": {
+                "name": name,
+                "namespace": "default",
+                "labels": {WORKLOAD_UID: seen.metadata.uid, CITY_CODE: city},
+            },
+            "spec": {
+                "runtime": {"sandbox": {"containers": [{"name": "app", "image": image}]}},
+                "controller": {"templateHash": template_hash(template_in(seen, city))},
+            },
+            "status": {"images": [{"name": "app", "image": image, "digest": digest}]},
+        },
+        Instance,
+    )
+
+
+def recorded_digests(
+    seen: Workload, history: list[WorkloadRevision], *instances: Instance
+) -> list[str] | None:
+    """Return the digests that the plan adds to the newest revision; None if it writes nothing."""
+    plan = plan_revisions(PLANE, seen, history, instances)
+    if plan.is_settled:
+        return None
+    (patch,) = plan.actions
+    assert isinstance(patch, Patch)
+    assert patch.ref.name == history[-1].metadata.name
+    return [image["digest"] for image in patch.patch["spec"]["images"]]
+
+
+def test_a_revision_gets_the_digest_that_its_first_instance_reports() -> None:
+    seen, history = workload(), recorded(workload())
+    assert recorded_digests(seen, history) is None
+    reports = (
+        an_instance(seen, OTHER_DIGEST, name="web-1"),
+        an_instance(seen, DIGEST, name="web-0"),
+    )
+    assert recorded_digests(seen, history, *reports) == [DIGEST]
+
+
+def test_the_digest_of_an_instance_with_another_template_is_not_recorded() -> None:
+    """A tag may point to another image since then."""
+    seen = workload(replicas=2)
+    history = recorded(seen)
+    outdated = an_instance(workload("web:2"), DIGEST)
+    assert recorded_digests(seen, history, outdated) is None
+
+
+def test_a_city_that_was_restarted_reports_the_digest_of_its_own_template() -> None:
+    seen = workload()
+    restarted = msgspec.structs.replace(
+        seen.spec, restarts=[CityRestart(city_code="DFW", at="2027-01-01T00:00:00Z")]
+    )
+    seen = msgspec.structs.replace(seen, spec=restarted)
+    history = recorded(workload(), seen)
+    assert history[1].spec.changes == ["restarted DFW"]
+    assert recorded_digests(seen, history, an_instance(workload(), DIGEST)) is None
+    assert recorded_digests(seen, history, an_instance(seen, DIGEST)) == [DIGEST]
+
+
+def test_a_digest_in_the_name_of_an_image_is_recorded_immediately() -> None:
+    seen = workload(f"web:1@{DIGEST}")
+    history = recorded(seen)
+    assert [image.digest for image in history[0].spec.images] == [DIGEST]
+    assert not lacks_digests(seen, history)
+
+
+def test_a_recorded_digest_never_changes() -> None:
+    seen = workload(f"web@{DIGEST}")
+    assert recorded_digests(seen, recorded(seen), an_instance(seen, OTHER_DIGEST)) is None

@@ -275,7 +275,9 @@ def _listing(now: float, found: list[Recorded]) -> Listing[Recorded]:
         columns=(
             ListColumn("REV", lambda row: row.name),
             ListColumn("WHEN", lambda row: age_of(row.revision, now)),
-            ListColumn("IMAGE", lambda row: ", ".join(images_of(row.revision.spec.template).values())),
+            ListColumn(
+                "IMAGE", lambda row: ", ".join(images_of(row.revision.spec.template).values())
+            ),
             ListColumn("CHANGES", lambda row: _changes_text(row.revision, found)),
             ListColumn("BY", lambda row: row.revision.spec.actor or "-"),
             ListColumn("STATUS", lambda row: "active" if row.name == active else "-"),

@@ -14,10 +14,18 @@ from msgspec.structs import replace
 
 from datum_compute.api import labels
 from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import Instance
 from datum_compute.api.compute.instance_type import size_name
 from datum_compute.api.compute.workload import Workload
 from datum_compute.api.compute.workload_revision import WorkloadRevision
-from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE_TYPE, REVISION, WORKLOAD
+from datum_compute.api.kinds import (
+    CLAIM,
+    DEPLOYMENT,
+    INSTANCE,
+    INSTANCE_TYPE,
+    REVISION,
+    WORKLOAD,
+)
 from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import apply_plan
@@ -30,7 +38,11 @@ from datum_compute.planning.workload.names import (
     new_places,
     preferred_names,
 )
-from datum_compute.planning.workload.revisions import plan_revisions, select_revisions
+from datum_compute.planning.workload.revisions import (
+    lacks_digests,
+    plan_revisions,
+    select_revisions,
+)
 from datum_compute.runtime.cache import Index
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import (
@@ -213,7 +225,20 @@ async def reconcile_revision(context: Context, key: Key) -> Outcome:
         found.list_with_label(labels.WORKLOAD_NAME, key.ref.name),
         found.list_owned_by(workload.metadata.uid),
     )
-    return await apply_plan(context.planes, plan_revisions(key.plane, workload, revisions))
+    instances: list[Instance] = []
+    if lacks_digests(workload, revisions):
+        uid = workload.metadata.uid
+        instances = client.read(INSTANCE).list_with_label(labels.WORKLOAD_UID, uid)
+    plan = plan_revisions(key.plane, workload, revisions, instances)
+    return await apply_plan(context.planes, plan)
+
+
+def map_reported_images(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map an instance whose image digests are known to its workload, which records them."""
+    instance = change.latest
+    name = instance.metadata.labels.get(labels.WORKLOAD_NAME)
+    if name and instance.status.images:
+        yield Key(client.plane, Ref(instance.metadata.namespace, name))
 
 
 # A rollback changes the running template, but not the spec.
@@ -225,6 +250,14 @@ REVISION_CONTROLLER = Controller(
     name="revision",
     role="project",
     reconcile=reconcile_revision,
-    edges=(for_(WORKLOAD, update_filter=_TEMPLATE_MAY_HAVE_CHANGED), owns(REVISION)),
+    edges=(
+        for_(WORKLOAD, update_filter=_TEMPLATE_MAY_HAVE_CHANGED),
+        owns(REVISION),
+        watches(
+            INSTANCE,
+            map_reported_images,
+            update_filter=value_changed(lambda instance: instance.status.images),
+        ),
+    ),
     entitled_only=True,
 )

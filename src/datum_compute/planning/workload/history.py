@@ -131,9 +131,7 @@ def _remaining_fields(spec: RecordedSpec, after: RecordedSpec) -> JsonObject:
     placements = []
     for placement in spec.placements:
         found = present.get(placement.name, placement)
-        scale = replace(
-            placement.scale_settings, min_replicas=found.scale_settings.min_replicas
-        )
+        scale = replace(placement.scale_settings, min_replicas=found.scale_settings.min_replicas)
         placements.append(replace(placement, city_codes=found.city_codes, scale_settings=scale))
     return {"template": canonical(template), "placements": canonical(placements)}
 
@@ -153,9 +151,7 @@ def images_of(template: InstanceTemplate) -> dict[str, str]:
 def with_images(template: InstanceTemplate, images: Mapping[str, str]) -> InstanceTemplate:
     """Return the template with these images, by container; others stay."""
     runtime = template.spec.runtime
-    containers = [
-        replace(c, image=images.get(c.name, c.image)) for c in runtime.sandbox.containers
-    ]
+    containers = [replace(c, image=images.get(c.name, c.image)) for c in runtime.sandbox.containers]
     sandbox = replace(runtime.sandbox, containers=containers)
     spec = replace(template.spec, runtime=replace(runtime, sandbox=sandbox))
     return replace(template, spec=spec)
@@ -205,8 +201,9 @@ def _differs(
             return _template_differs(now, then, is_exact)
         case "scale":
             scale = {p.name: p.scale_settings for p in then.placements}
-            return any(scale.get(p.name, p.scale_settings) != p.scale_settings
-                       for p in now.placements)
+            return any(
+                scale.get(p.name, p.scale_settings) != p.scale_settings for p in now.placements
+            )
         case None:
             return _template_differs(now, then, is_exact) or _without_scale(
                 now.placements

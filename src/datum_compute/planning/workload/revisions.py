@@ -1,4 +1,4 @@
-"""Revisions of a Workload: one WorkloadRevision for each change of template, placements or restarts.
+"""Revisions of a Workload: one for each change of its template, placements or restarts.
 
 Rules:
 - The number of a new revision is above every number in use under the workload's name, so that the
@@ -7,6 +7,8 @@ Rules:
   record a change twice.
 - The newest ``REVISIONS_KEPT`` revisions are kept, and the one that a rollback restored.
 - While a rollback is in effect, the recorded template is the one that the cities run.
+- The newest revision gets the digest of each image: from the name of the image, or from the first
+  instance of its template that reports one. A recorded digest never changes.
 - The revisions of a workload are deleted before its finalizer is removed (``release_revisions``).
   Revisions of an earlier workload that lost their owner are deleted when a workload of that name
   exists.
@@ -14,35 +16,47 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
 from datum_compute.api import labels
 from datum_compute.api.compute.deployment import WorkloadRef
+from datum_compute.api.compute.instance import Instance, InstanceTemplate
 from datum_compute.api.compute.workload import Workload
-from datum_compute.api.compute.workload_revision import WorkloadRevision, WorkloadRevisionSpec
+from datum_compute.api.compute.workload_revision import (
+    PinnedImage,
+    WorkloadRevision,
+    WorkloadRevisionSpec,
+)
 from datum_compute.api.kinds import REVISION, WORKLOAD
+from datum_compute.api.meta.codec import to_json
 from datum_compute.api.meta.objects import ObjectMeta, owner_reference, ref_of
-from datum_compute.api.planes import PlaneName
-from datum_compute.planning.plan import Action, Create, Delete, Plan
+from datum_compute.api.planes import PlaneName, normalize_city
+from datum_compute.planning.plan import Action, Create, Delete, Patch, Plan
 from datum_compute.planning.workload.city_order import restored_template
 from datum_compute.planning.workload.history import (
     describe_changes,
     find_restored_revision,
+    images_of,
     recorded_fields,
 )
-from datum_compute.planning.workload.templates import template_hash
+from datum_compute.planning.workload.templates import current_templates, template_hash
 
 REVISIONS_KEPT = 20
 
 
 def plan_revisions(
-    plane: PlaneName, workload: Workload, revisions: Sequence[WorkloadRevision]
+    plane: PlaneName,
+    workload: Workload,
+    revisions: Sequence[WorkloadRevision],
+    instances: Sequence[Instance] = (),
 ) -> Plan:
     """Plan the revisions of a workload.
 
     ``revisions`` are all with the workload's name, including those of earlier workloads.
+    ``instances`` are those of the workload. They are required only if ``lacks_digests`` is True.
     """
     if workload.is_terminating:
         return Plan()
@@ -57,6 +71,8 @@ def plan_revisions(
         number = 1 + max((revision.spec.revision for revision in revisions), default=0)
         revision = _build_revision(running, own, number, is_automatic=restored is not None)
         actions.append(Create(plane, REVISION, revision, "the workload was changed"))
+    else:
+        actions += _record_digests(plane, own[-1], running, instances)
     surplus = max(0, len(own) + len(actions) - REVISIONS_KEPT)
     actions += [
         _delete_revision(plane, old, f"only {REVISIONS_KEPT} are kept")
@@ -68,6 +84,12 @@ def plan_revisions(
         for left in _ownerless_revisions(workload, revisions)
     ]
     return Plan(tuple(actions))
+
+
+def lacks_digests(workload: Workload, revisions: Sequence[WorkloadRevision]) -> bool:
+    """Return True if the digest of an image of the newest revision is unknown."""
+    own = own_revisions(workload, revisions)
+    return bool(own) and bool(_containers_without_digest(own[-1]))
 
 
 def select_revisions(
@@ -121,6 +143,52 @@ def own_revisions(
     return sorted(own, key=lambda revision: revision.spec.revision)
 
 
+# --- digests
+
+
+def _record_digests(
+    plane: PlaneName, latest: WorkloadRevision, running: Workload, instances: Sequence[Instance]
+) -> list[Action]:
+    """Add the digests that instances of this revision report. ``running`` equals the revision."""
+    missing, templates = _containers_without_digest(latest), current_templates(running)
+    found: dict[str, str] = {}
+    for instance in sorted(instances, key=ref_of):
+        city = instance.metadata.labels.get(labels.CITY_CODE, "")
+        if instance.spec.controller.template_hash != templates.hash_in(normalize_city(city)):
+            continue
+        for record in instance.status.images:
+            if missing.get(record.name) == record.image:
+                found.setdefault(record.name, record.digest)
+    if not found:
+        return []
+    known = {image.container: image.digest for image in latest.spec.images} | found
+    metadata = latest.metadata
+    patch = {
+        "metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
+        "spec": {"images": to_json(_pinned_images(known))},
+    }
+    return [Patch(plane, REVISION, ref_of(latest), patch, "record the digests of the images")]
+
+
+def _containers_without_digest(revision: WorkloadRevision) -> dict[str, str]:
+    """Return the image of each container whose digest is unknown, by the name of the container."""
+    known = {image.container for image in revision.spec.images}
+    images = images_of(revision.spec.template)
+    return {name: image for name, image in images.items() if name not in known}
+
+
+def _digests_in_names(template: InstanceTemplate) -> dict[str, str]:
+    digests = {name: image.partition("@")[2] for name, image in images_of(template).items()}
+    return {name: digest for name, digest in digests.items() if digest}
+
+
+def _pinned_images(digests: Mapping[str, str]) -> list[PinnedImage]:
+    return [PinnedImage(container=name, digest=digests[name]) for name in sorted(digests)]
+
+
+# --- new revisions
+
+
 def _is_changed(latest: WorkloadRevision, workload: Workload) -> bool:
     before, after = latest.spec, workload.spec
     if (before.template, before.placements, before.restarts) == (
@@ -138,7 +206,8 @@ def _build_revision(
     """Build the next revision. ``is_automatic``: an automatic rollback is in effect."""
     metadata, spec = workload.metadata, workload.spec
     digest = template_hash(spec.template)
-    restores, cause = find_restored_revision(workload, own, spec.template), "Change"
+    restores = find_restored_revision(workload, own, spec.template)
+    cause: Literal["Change", "AutomaticRollback"] = "Change"
     if is_automatic and own and own[-1].spec.template_hash != digest:
         restores, cause = workload.status.rollout.running_revision, "AutomaticRollback"
     changes = ["created"]
@@ -165,6 +234,7 @@ def _build_revision(
             actor="" if cause == "AutomaticRollback" else _actor(workload),
             restores=restores,
             cause=cause,
+            images=_pinned_images(_digests_in_names(spec.template)),
         ),
     )
 
