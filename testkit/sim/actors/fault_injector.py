@@ -45,6 +45,7 @@ class SimulatedFaultInjector:
     tamper: Callable[[str, Ref], None]
     calm: asyncio.Event = field(default_factory=asyncio.Event)
     unrecoverable_hosts: dict[str, None] = field(default_factory=dict)
+    annotating: int = 0  # operators that annotate every object of a plane
 
     async def run(self, faults: Iterable[f.Fault]) -> None:
         """Inject the faults and return when all are over. A temporary fault ends with the calm."""
@@ -397,7 +398,9 @@ async def inject_composed(injector: SimulatedFaultInjector, fault: f.ComposedFau
         case f.RestorePlane():
             await _restore(injector, fault)
         case f.TouchEverything():
+            injector.annotating += 1
             await _annotate_everything(injector.operator(PlaneName(fault.plane)))
+            injector.annotating -= 1
         case f.SlowDisk(_, for_s, host, factor):
             disk = injector.hosts[host].disk
             disk.slowness *= factor
