@@ -222,7 +222,7 @@ def i22_waiting_instances_report_quota(state: ClusterState, expected: ExpectedSt
                 continue
             if _reason(row, QUOTA_GRANTED) != Reason.QUOTA_EXCEEDED:
                 return f"{cell} {key.name} has no machine and does not report missing quota"
-            shown = [r for r in _projections(state, expected, key.name) if not is_terminating(r)]
+            shown = [r for r in _projections(state, expected, key) if not is_terminating(r)]
             if [_reason(r, "Ready") for r in shown] != [Reason.PENDING_QUOTA]:
                 return f"{key.name} waits for quota and its project does not show it"
     return ""
@@ -297,18 +297,14 @@ def i6_workloads_count_what_runs(state: ClusterState, expected: ExpectedState) -
 
 def _running(state: ClusterState, expected: ExpectedState) -> Counter[str]:
     """Count the machines of each project on the cells that are not lost."""
-    projects_by_namespace = {
-        f"ns-{row['metadata']['uid']}": project
-        for project in expected.projects
-        for _, row in state.rows_of(project_plane(project), NAMESPACE.resource)
-    }
+    projects = _projects_by_namespace(state, expected)
     found: Counter[str] = Counter()
     for cell, machine_id in state.machines():
         if state.providers[cell].machines[machine_id].suspended_from_s is not None:
             continue
         # An instance that an operator created without gates needs no grant.
         if cell.partition("/")[2] not in expected.lost and "/poison" not in machine_id:
-            found[projects_by_namespace.get(machine_id.partition("/")[0], "")] += 1
+            found[projects.get(machine_id.partition("/")[0], "")] += 1
     return found
 
 
@@ -332,10 +328,23 @@ def _count_machines_without_grant(
     return sum((namespace, name.removeprefix(_PREFIX)) in running for namespace, name in refused)
 
 
-def _projections(state: ClusterState, expected: ExpectedState, name: str) -> Iterator[JsonObject]:
-    for project in expected.projects:
+def _projects_by_namespace(state: ClusterState, expected: ExpectedState) -> dict[str, str]:
+    """Return the project of each namespace on a cell."""
+    return {
+        f"ns-{row['metadata']['uid']}": project
+        for project in expected.projects
+        for _, row in state.rows_of(project_plane(project), NAMESPACE.resource)
+    }
+
+
+def _projections(
+    state: ClusterState, expected: ExpectedState, original: ObjectKey
+) -> Iterator[JsonObject]:
+    """Yield the copies of the instance in its project. Another project may use the same name."""
+    project = _projects_by_namespace(state, expected).get(original.namespace)
+    if project is not None:
         for key, row in state.rows_of(project_plane(project), INSTANCE.resource):
-            if key.name == name:
+            if key.name == original.name:
                 yield row
 
 
