@@ -1,7 +1,6 @@
 """The cases of ``test_goldens.py``, and the objects that their commands read.
 
-Uids, and names that are made from them, differ with everything else in the world; they are put
-into one form before texts are compared.
+Uids differ with everything else in the world; they are put into one form before texts are compared.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ READS: dict[str, tuple[str, ...]] = {
     "workloads": ("workloads",),
     "workloads-describe": ("workloads", "describe", "web"),
     "instances": ("instances",),
-    "instances-describe": ("instances", "describe", "{api/AMS}-0"),
+    "instances-describe": ("instances", "describe", "api-default-ams-0"),
     "status": ("status", "web"),
     "explain": ("explain", "web"),
     "doctor": ("doctor",),
@@ -130,36 +129,17 @@ def _runner(home: Path, world: World) -> CliRunner:
     return CliRunner(home=home, open_transport=world.open)
 
 
-@cache
-def _names() -> dict[str, str]:
-    """Placeholders and the names of deployments that they stand for."""
-    listed = golden_world().do(lambda client: client.list(DEPLOYMENT, NAMESPACE))
-    return {
-        f"{{{d.spec.workload_ref.name}/{d.spec.city_code}}}": d.metadata.name for d in listed.items
-    }
-
-
-def named_text(text: str) -> str:
-    for placeholder, name in _names().items():
-        text = text.replace(placeholder, name)
-    return text
-
-
-def _unnamed(text: str) -> str:
-    """With names of the same length that say which deployment it is."""
-    for placeholder, name in _names().items():
-        plain = placeholder.strip("{}").replace("/", "-").lower()
-        text = text.replace(name, plain.ljust(len(name), "x"))
+def _with_fixed_uids(text: str) -> str:
     return re.sub(r"uid-\d+", "uid-0", text)
 
 
 def render(cli: CliRunner, case: Case) -> str:
     cli.is_terminal, cli.columns = bool(case.columns), case.columns or 80
     cli.environ = {} if case.color else {"NO_COLOR": "1"}
-    code = cli.run(*map(named_text, case.arguments))
+    code = cli.run(*case.arguments)
     err = "".join(f"2> {line}\n" for line in cli.err.splitlines())
     shown = " ".join(case.arguments)
-    return f"$ {shown}\n{_unnamed(cli.out)}{_unnamed(err)}exit {code}\n"
+    return f"$ {shown}\n{_with_fixed_uids(cli.out)}{_with_fixed_uids(err)}exit {code}\n"
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from datum_compute.cli.render.documents import (
 from datum_compute.cli.render.events import EVENTS
 from datum_compute.planning.explain.advice import ADVICE, FOREIGN
 from hack.output_reference import describe_fields
-from tests.cli.golden import READS, golden_runner, named_text
+from tests.cli.golden import READS, golden_runner
 from tests.cli.runner import CliRunner, advised, check_advice
 from tests.cli.world import World, healthy
 
@@ -60,7 +60,7 @@ def test_every_list_has_the_documented_fields(home: Path, command: str) -> None:
 def test_every_document_has_the_documented_fields(home: Path, command: str) -> None:
     cli = golden_runner(home)
     named = {"status": "web", "workloads describe": "web", "explain": "web", "open": "web"}
-    name = named_text("{api/AMS}-0") if command == "instances describe" else named.get(command, "")
+    name = "api-default-ams-0" if command == "instances describe" else named.get(command, "")
     assert cli.run(*command.split(), *([name] if name else []), "-o", "json") == 0, cli.err
     assert list(json.loads(cli.out)) == list(DOCUMENTS[command].__struct_encode_fields__)
 
@@ -157,5 +157,5 @@ def test_every_printed_command_is_accepted_by_the_parser() -> None:
 def test_read_commands_accept_every_format(home: Path, name: str) -> None:
     cli = golden_runner(home)
     for form in ("table", "wide", "json", "yaml", "name", "csv", "jsonpath={.name}"):
-        assert cli.run(*map(named_text, READS[name]), "-o", form) in (0, 20), (form, cli.err)
-    assert cli.run(*map(named_text, READS[name]), "-o", "xml") == 2
+        assert cli.run(*READS[name], "-o", form) in (0, 20), (form, cli.err)
+    assert cli.run(*READS[name], "-o", "xml") == 2

@@ -15,7 +15,7 @@ import pytest
 import datum_compute.cli
 from datum_compute.cli.groups import compute
 from datum_compute.cli.options import with_given_flags
-from tests.cli.golden import READS, golden_runner, named_text
+from tests.cli.golden import READS, golden_runner
 from tests.cli.runner import CliRunner, advised, check_flags_are_repeated
 
 CLI = Path(datum_compute.cli.__file__).parent
@@ -41,7 +41,7 @@ def printed_commands(cli: CliRunner) -> list[list[str]]:
 def test_reads_print_commands_with_the_given_flags(tmp_path: Path, name: str) -> None:
     cli = golden_runner(tmp_path)
     for form in ("table", "json"):
-        arguments = [named_text(word) for word in READS[name]]
+        arguments = list(READS[name])
         cli.run(*arguments, *flags(cli), "-o", form)  # checks the flags
         if name in ("doctor", "explain") or (form, name) == ("table", "status"):
             assert printed_commands(cli), cli.out
@@ -50,7 +50,7 @@ def test_reads_print_commands_with_the_given_flags(tmp_path: Path, name: str) ->
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("exec", "{web/DFW}-0", "--", "ls"),
+        ("exec", "web-default-dfw-0", "--", "ls"),
         ("logs", "web"),
         ("deploy", "web", "--image=web:1", "--max=0"),
         ("deploy", "new", "--image=web:1", "--city=DFW", "--no-wait", "--min=20", "-y"),
@@ -62,7 +62,6 @@ def test_errors_print_commands_with_the_given_flags(
     tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     cli = golden_runner(tmp_path)
-    arguments = tuple(map(named_text, arguments))
     end = arguments.index("--") if "--" in arguments else len(arguments)
     assert cli.run(*arguments[:end], *flags(cli), *arguments[end:]) != 0
     assert printed_commands(cli), cli.err
