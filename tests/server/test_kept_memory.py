@@ -24,7 +24,7 @@ from datum_compute.server.encoding.request_options import (
     ACCEPTED_TYPES_MAX,
     content_type,
 )
-from datum_compute.server.verbs.admission_lookups import list_objects
+from datum_compute.server.verbs.prepare import list_objects
 from datum_compute.store.journal import MemoryJournal, ObjectKey
 from testkit.api_server.granting import RBAC, grant, rule, server_with_ann
 from testkit.api_server.running_server import TOKEN, WORKLOADS, InProcessServer, workload

@@ -27,14 +27,15 @@ from datum_compute.admission.rules.instance_type import (
     check_type_disabled,
     query_catalogue,
 )
-from datum_compute.admission.rules.network import check_networks_not_deleted, query_networks
 from datum_compute.admission.rules.services import check_organization_exists, query_organizations
 from datum_compute.admission.rules.workload_references import (
     check_cities_known,
     check_instance_type_offered,
+    check_networks_not_deleted,
     check_reference_access,
     query_instance_types,
     query_locations,
+    query_networks,
     query_reference_access,
 )
 from datum_compute.api.errors import Cause

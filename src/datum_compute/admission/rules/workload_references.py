@@ -32,6 +32,8 @@ from datum_compute.api.kinds import CONFIG_MAP, INSTANCE_TYPE, LOCATION_BINDING,
 from datum_compute.api.labels import RESTARTED_AT
 from datum_compute.api.meta.codec import DecodeError, JsonObject, from_json
 from datum_compute.api.meta.fields import CITY_CODE_KEY
+from datum_compute.api.meta.objects import Ref
+from datum_compute.api.networking.network import DEFAULT_NETWORK
 from datum_compute.api.planes import normalize_city
 
 _DEFAULT = "default"
@@ -143,6 +145,63 @@ def _describe_kept(reference: ReferenceAccess) -> str:
         f'"{access.verb}" on {access.resource} in that namespace '
         "(without the permission you may scale, pause, restart and place the workload)"
     )
+
+
+# --- A Workload cannot start to use a network that is being deleted
+# The deletion of a network waits until no Workload uses the network, so with new Workloads it would
+# never finish. Only references that the write adds are checked: a Workload that already uses the
+# network can be scaled and edited. A missing network is not an error: instances wait for it.
+
+
+NETWORKS = ListQuery(NETWORK)
+
+
+def query_networks(write: Write) -> Iterable[ListQuery]:
+    return (NETWORKS,) if _new_networks(write) else ()
+
+
+def check_networks_not_deleted(write: Write, answers: Answers) -> Iterable[Cause]:
+    new_networks = _new_networks(write)
+    terminating = _terminating_networks(answers) if new_networks else {}
+    for field, network in new_networks:
+        if network in terminating:
+            why = (
+                f'network "{network.name}" in the namespace "{network.namespace}" is being deleted '
+                f"since {terminating[network]} and accepts no new workloads; use another one, or "
+                "wait until it is deleted and create it again"
+            )
+            yield Cause.forbidden(field, why)
+
+
+@once_per_write
+def _new_networks(write: Write) -> list[tuple[str, Ref]]:
+    if not write.changes_spec:
+        return []
+    old, namespace = write.old, write.namespace
+    stored = {ref for _, ref in _referenced_networks(old, namespace)} if old is not None else set()
+    return [
+        (field, ref)
+        for field, ref in _referenced_networks(write.new, namespace)
+        if ref not in stored
+    ]
+
+
+def _referenced_networks(workload: JsonObject, namespace: str) -> list[tuple[str, Ref]]:
+    found = []
+    for path, interface in interfaces(workload):
+        network = interface["network"]
+        ref = Ref(network.get("namespace") or namespace, network["name"])
+        found.append((f"{path}.network", ref))
+    return found or [(INTERFACES_FIELD, DEFAULT_NETWORK)]
+
+
+def _terminating_networks(answers: Answers) -> dict[Ref, str]:
+    """Return the deletion time of each network that is being deleted."""
+    return {
+        Ref(metadata["namespace"], metadata["name"]): metadata["deletionTimestamp"]
+        for metadata in [network["metadata"] for network in answers.listed[NETWORKS]]
+        if metadata.get("deletionTimestamp")
+    }
 
 
 # --- Cities: a Workload can use the cities of the project, those of its LocationBindings

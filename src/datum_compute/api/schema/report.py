@@ -57,12 +57,12 @@ class CheckBudget(msgspec.Struct):
         self.steps_left -= steps
         if self.steps_left < 0:
             why = (
-                f"Forbidden: checking the value takes more than {STEPS_MAX} steps; send fewer "
-                "items, or simplify the schema of the custom resource definition (anyOf, oneOf, "
-                "allOf, not, pattern)"
+                f"checking the value takes more than {STEPS_MAX} steps; send fewer items, or "
+                "simplify the schema of the custom resource definition (anyOf, oneOf, allOf, not, "
+                "pattern)"
             )
-            cause = Cause(path, "FieldValueForbidden", why)
-            raise Invalid(f"{path}: {why}", causes=[cause])
+            cause = Cause.forbidden(path, why)
+            raise Invalid(f"{path}: {cause.message}", causes=[cause])
 
     def spend_default(self, size_bytes: int, path: str) -> None:
         self.spend(_STEPS_PER_DEFAULT, path)
@@ -72,7 +72,7 @@ class CheckBudget(msgspec.Struct):
                 f"the defaults of its schema add more than {DEFAULT_BYTES_MAX} bytes to the "
                 "object; send fewer items, or remove defaults from the custom resource definition"
             )
-            cause = Cause(path, "FieldValueTooLong", f"Too long: {why}")
+            cause = Cause.too_long(path, why)
             raise RequestEntityTooLarge(f"{path}: {why}", causes=[cause])
 
 

@@ -33,9 +33,13 @@ from datum_compute.server.encoding.request_options import (
 from datum_compute.server.encoding.responses import already_exists, conflict, not_found
 from datum_compute.server.routing import ApiRequest, attributes_of
 from datum_compute.server.verbs import commit, definitions, namespaces
-from datum_compute.server.verbs.admission_lookups import apply_context_rules
 from datum_compute.server.verbs.metadata import RequestMetadata, read_metadata
-from datum_compute.server.verbs.prepare import NewObjectIdentity, check_type_meta, prepare_create
+from datum_compute.server.verbs.prepare import (
+    NewObjectIdentity,
+    apply_context_rules,
+    check_type_meta,
+    prepare_create,
+)
 from datum_compute.store.journal import ObjectKey
 
 GENERATED_BASE_MAX = 58

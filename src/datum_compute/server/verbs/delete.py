@@ -36,8 +36,8 @@ from datum_compute.server.encoding.responses import conflict, json_response, lis
 from datum_compute.server.flowcontrol.control import filter_in_turns, map_in_turns
 from datum_compute.server.routing import ApiRequest
 from datum_compute.server.verbs import commit, definitions, namespaces
-from datum_compute.server.verbs.admission_lookups import check_deletion_rules
 from datum_compute.server.verbs.metadata import mark_deleted_metadata, order_metadata
+from datum_compute.server.verbs.prepare import check_deletion_rules
 from datum_compute.server.verbs.update import has_finalizers, remove_object
 from datum_compute.store.journal import ObjectKey
 from datum_compute.store.records import Record

@@ -37,11 +37,11 @@ from datum_compute.server.encoding.request_options import (
 from datum_compute.server.encoding.responses import json_response
 from datum_compute.server.routing import ApiRequest
 from datum_compute.server.verbs import commit, definitions, namespaces, scale
-from datum_compute.server.verbs.admission_lookups import apply_context_rules
 from datum_compute.server.verbs.create import build_create, check_may_create, create_object
 from datum_compute.server.verbs.metadata import read_metadata
 from datum_compute.server.verbs.prepare import (
     PreparedObject,
+    apply_context_rules,
     check_type_meta,
     prepare_finalize,
     prepare_status,

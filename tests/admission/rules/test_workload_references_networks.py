@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datum_compute.admission.queries import Answers, Write
-from datum_compute.admission.rules.network import (
+from datum_compute.admission.rules.workload_references import (
     NETWORKS,
     check_networks_not_deleted,
     query_networks,
