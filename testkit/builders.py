@@ -111,6 +111,14 @@ def a_deployment(
     )
 
 
+def of_workload(deployment: WorkloadDeployment, uid: str) -> WorkloadDeployment:
+    """Return a deployment of the same name that belongs to the workload with this uid."""
+    reference = msgspec.structs.replace(deployment.spec.workload_ref, uid=uid)
+    return msgspec.structs.replace(
+        deployment, spec=msgspec.structs.replace(deployment.spec, workload_ref=reference)
+    )
+
+
 def an_attachment(
     prefix: str = "10.128.16.0/20", gateway: str = "10.128.16.1"
 ) -> NetworkAttachment:

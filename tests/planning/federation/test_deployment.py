@@ -46,7 +46,7 @@ from datum_compute.planning.plan import (
     add_finalizer,
     drop_finalizer,
 )
-from testkit.builders import NOW, a_deployment, a_template
+from testkit.builders import NOW, a_deployment, a_template, of_workload
 
 LONG_AGO = "2020-01-01T00:00:00Z"
 PROJECT = project_plane("shop")
@@ -137,6 +137,20 @@ def test_a_recreated_copy_does_not_use_the_report_of_its_predecessor(
     assert available is not None
     assert (available.status, available.reason) == (FALSE, "AwaitingPropagation")
     assert status.replicas == 0
+
+
+def test_a_hub_deployment_of_an_earlier_workload_is_deleted_and_its_report_does_not_count() -> None:
+    ready = WorkloadDeploymentStatus(ready_replicas=2, observed_source=ObservedSource(generation=3))
+    earlier = of_workload(on_hub(ready), "earlier")
+    state = HubState(NAMESPACE_OF_USER, earlier, a_binding())
+    plan = plan_federation(PROJECT, federated(), NAMESPACE_OF_USER, state, NOW)
+    delete, report, wait = plan.actions
+    assert isinstance(delete, Delete)
+    assert (delete.kind, delete.uid) == (DEPLOYMENT, "hub-uid")
+    assert isinstance(report, PatchStatus)
+    assert report.status.get("readyReplicas", 0) == 0
+    assert isinstance(wait, Wait)
+    assert plan.requeue_after_s is not None
 
 
 def test_a_hub_deployment_without_source_is_deleted_if_a_federator_created_it() -> None:

@@ -49,7 +49,14 @@ from datum_compute.planning.federation.instances import (
 from datum_compute.planning.federation.unreachable import UnreachableCell
 from datum_compute.planning.initial_status import INITIAL_STATUS_S
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Plan, Wait
-from testkit.builders import NOW, a_deployment, a_gated_instance, an_instance, refused_by_quota
+from testkit.builders import (
+    NOW,
+    a_deployment,
+    a_gated_instance,
+    an_instance,
+    of_workload,
+    refused_by_quota,
+)
 
 CELL, PROJECT = cell_plane("dfw"), project_plane("shop")
 
@@ -127,6 +134,34 @@ def test_without_a_hub_deployment_no_copy_is_written() -> None:
     plan = plan_hub_copy(CELL, an_instance(0), None, None)
     assert plan.is_settled
     assert plan.requeue_after_s is not None
+
+
+def test_an_instance_of_an_earlier_workload_gets_no_copy_under_the_deployment_of_its_name() -> None:
+    """Its cell was unreachable while the workload was deleted and created again."""
+    earlier = an_instance(0, deployment=of_workload(a_deployment(), "earlier"))
+    plan = plan_hub_copy(CELL, earlier, hub_deployment(), None)
+    assert [type(action) for action in plan.actions] == [Wait]
+    assert plan.requeue_after_s is not None
+    copy = copied(
+        plan_hub_copy(CELL, earlier, of_workload(hub_deployment(), "earlier"), None).actions[0]
+    )
+    assert isinstance(decide(copy, a_deployment()), Quarantine)
+    assert isinstance(decide(copy, of_workload(a_deployment(), "earlier")), PublishCopy)
+
+
+def test_a_copy_of_an_instance_of_an_earlier_workload_is_deleted_not_changed() -> None:
+    earlier = an_instance(0, deployment=of_workload(a_deployment(), "earlier"))
+    copy = msgspec.structs.replace(
+        earlier, metadata=msgspec.structs.replace(earlier.metadata, owner_references=[])
+    )
+    plan = projected(an_instance(0), a_deployment(), copy)
+    assert [type(action) for action in plan.actions] == [Delete, Wait]
+    on_hub = plan_hub_copy(cell_plane("iad"), an_instance(0), hub_deployment(), copy)
+    assert [type(action) for action in on_hub.actions] == [Delete, Wait]
+
+
+def decide(hub_instance: Instance, deployment: WorkloadDeployment) -> CopyDecision:
+    return decide_project_copy(PROJECT, "default", hub_instance, deployment, is_identified=True)
 
 
 def test_a_terminating_instance_is_reported_until_it_is_gone() -> None:

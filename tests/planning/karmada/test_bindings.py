@@ -19,7 +19,7 @@ from datum_compute.api.meta.objects import ObjectMeta
 from datum_compute.planning.federation.hub_namespaces import plan_policies
 from datum_compute.planning.karmada.bindings import plan_binding, plan_unbound_works, plan_works
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Wait
-from testkit.builders import NOW
+from testkit.builders import NOW, of_workload
 from tests.planning.karmada.propagated import (
     HOME,
     a_binding,
@@ -166,6 +166,15 @@ def test_a_deployment_that_changes_its_cell_is_created_after_the_first_copy_is_g
     assert wait.reason == "dfw has not confirmed that its copy is gone"
     arrives = plan_works(DEPLOYMENT, a_binding("dfw-2"), a_template(), [], NOW)
     assert [a for a in arrives.actions if isinstance(a, Create)]
+
+
+def test_a_work_of_an_earlier_workload_is_deleted_and_its_report_does_not_count() -> None:
+    later = of_workload(a_template(), "later")
+    plan = plan_works(DEPLOYMENT, a_binding("dfw"), later, [a_work()], NOW)
+    assert [a.uid for a in plan.actions if isinstance(a, Delete)] == ["work-uid"]
+    assert not [a for a in plan.actions if isinstance(a, Create | Patch)]
+    reported = [a for a in plan.actions if isinstance(a, PatchStatus) and a.kind is DEPLOYMENT]
+    assert reported == []
 
 
 def test_an_object_without_a_reporting_work_has_no_status() -> None:

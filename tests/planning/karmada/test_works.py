@@ -24,7 +24,7 @@ from datum_compute.planning.karmada.works import (
     plan_unreachable_cell,
 )
 from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Plan, Wait
-from testkit.builders import NOW, a_deployment
+from testkit.builders import NOW, a_deployment, of_workload
 from tests.planning.karmada.propagated import CELL, a_work, stored
 
 
@@ -222,3 +222,15 @@ def test_a_suspended_work_writes_no_changes_but_reports_and_deletes() -> None:
     leaving = stored(a_suspended_work(), "work-uid", deletion_timestamp=NOW)
     delete, _ = plan_execution(CELL, leaving, DEPLOYMENT, copy, NOW).actions
     assert isinstance(delete, Delete)
+
+
+def test_a_deployment_of_an_earlier_workload_is_removed_before_it_is_created_again() -> None:
+    """Its instances belong to the earlier workload, so the cell must not change its owner."""
+    work = a_work()
+    copy = stored(desired_copy(work, DEPLOYMENT), "copy-uid")
+    status = WorkloadDeploymentStatus(ready_replicas=1, observed_generation=1)
+    earlier = of_workload(msgspec.structs.replace(copy, status=status), "earlier")
+    delete, wait = plan_execution(CELL, work, DEPLOYMENT, earlier, NOW).actions
+    assert isinstance(delete, Delete)
+    assert delete.uid == "copy-uid"
+    assert isinstance(wait, Wait)

@@ -76,7 +76,7 @@ from datum_compute.planning.quota.claims import (
     size_of,
 )
 from datum_compute.planning.rollout.gates import FIRST_SYNC_S
-from testkit.builders import NOW, a_deployment, an_instance, refused_by_quota
+from testkit.builders import NOW, a_deployment, an_instance, of_workload, refused_by_quota
 
 CELL = cell_plane("dfw")
 LOCATION = ClaimLocation(project_plane("shop"), "default", "shop", "dfw")
@@ -181,6 +181,28 @@ def test_the_instance_reports_the_decision_of_its_claim(
 ) -> None:
     verdict = quota_verdict(LOCATION, an_instance(0), claim, SMALL)
     assert (verdict.status, verdict.reason) == (status, reason)
+
+
+def test_a_claim_of_an_earlier_workload_is_released_and_clears_no_gate() -> None:
+    """The instances of both workloads have the same names."""
+    earlier = of_workload(a_deployment(), "earlier")
+    claim = a_claim()
+    claim.metadata.labels[labels.WORKLOAD_UID] = "earlier"
+    instance = an_instance(0)
+    assert isinstance(plan_claim(LOCATION, instance, claim, SMALL).actions[0], Wait)
+    verdict = quota_verdict(LOCATION, instance, claim, SMALL)
+    assert (verdict.status, verdict.reason) == (UNKNOWN, "PendingEvaluation")
+    assert release_state(claim, instance, a_deployment(), is_live=True) is ReleaseState.RELEASING
+    of_claim = an_instance(0, deployment=earlier)
+    assert release_state(claim, of_claim, earlier, is_live=True) is ReleaseState.KEEP
+    assert quota_verdict(LOCATION, of_claim, claim, SMALL).status == TRUE
+
+
+def test_a_claim_of_an_earlier_release_names_no_workload_and_stays() -> None:
+    claim = a_claim()
+    del claim.metadata.labels[labels.WORKLOAD_UID]
+    assert plan_claim(LOCATION, an_instance(0), claim, SMALL).is_settled
+    assert release_state(claim, an_instance(0), a_deployment()) is ReleaseState.KEEP
 
 
 def test_a_claim_stays_while_its_slot_is_desired_or_occupied() -> None:

@@ -84,7 +84,9 @@ class NetworkAttachment(ApiStruct, frozen=True, kw_only=True):
 
 
 class WorkloadDeploymentSpec(ApiStruct, frozen=True, kw_only=True):
-    workload_ref: WorkloadRef
+    workload_ref: Annotated[
+        WorkloadRef, immutable("create a deployment for the other workload instead")
+    ]
     placement_name: Annotated[str, doc("Name of the placement of the Workload.")]
     city_code: Annotated[
         CityCode,

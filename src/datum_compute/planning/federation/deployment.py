@@ -52,6 +52,7 @@ from datum_compute.planning.plan import (
     add_finalizer,
     drop_finalizer,
 )
+from datum_compute.planning.workload.names import is_same_workload
 from datum_compute.planning.workload.templates import template_hash
 
 # Upper limit of the delay after a missed event.
@@ -110,6 +111,8 @@ def plan_federation(
         return Plan(
             (Wait(f"namespace {deployment.metadata.namespace} is not in the cache yet"),), 5
         )
+    if hub.deployment is not None and not _is_copy_of(hub.deployment, deployment):
+        return _plan_replacement(project, deployment, hub, now)
     preparations = add_finalizer(project, DEPLOYMENT, deployment, labels.FEDERATOR_FINALIZER)
     preparations += _annotate_hub_namespace(project, deployment, namespace)
     if preparations:
@@ -125,6 +128,27 @@ def plan_federation(
         return Plan(tuple(actions), requeue_after_s=NAMESPACE_REMOVAL_RECHECK_S)
     settled = status.observed_generation == deployment.metadata.generation
     return Plan(tuple(actions), requeue_after_s=None if settled else RECHECK_S)
+
+
+def _is_copy_of(hub_deployment: WorkloadDeployment, deployment: WorkloadDeployment) -> bool:
+    """Return False for a copy of a deployment of an earlier workload."""
+    copied, wanted = hub_deployment.spec.workload_ref.uid, deployment.spec.workload_ref.uid
+    return is_same_workload(copied, wanted)
+
+
+def _plan_replacement(
+    project: PlaneName, deployment: WorkloadDeployment, hub: HubState, now: str
+) -> Plan:
+    """Delete the hub's copy of a deployment of an earlier workload with the same name.
+
+    Its status is not that of this deployment.
+    """
+    reason = "it belongs to an earlier workload"
+    removal = plan_copy_deletion(HUB, DEPLOYMENT, hub.deployment, reason)
+    status = project_status_from_hub(deployment, replace(hub, deployment=None), now)
+    report = plan_status(project, DEPLOYMENT, deployment, status)
+    wait = Wait("the hub is removing the copy of an earlier workload")
+    return Plan((*removal, *report, wait), requeue_after_s=NAMESPACE_REMOVAL_RECHECK_S)
 
 
 def _should_defer_status(deployment: WorkloadDeployment, hub: HubState, now: str) -> bool:

@@ -6,6 +6,7 @@
 - A copy on the hub names its cell and the uid of its instance. When another instance takes the
   name, the old copy is deleted before the new one is created.
 - A copy is owned by the deployment on the same plane. Without that deployment no copy is created.
+  A deployment of another workload does not count: it may have the name of an earlier one.
 - A copy in a project whose cell is unreachable has Unknown conditions.
 
 Quarantine of Instances on the hub that belong to no replica slot of a deployment:
@@ -53,6 +54,7 @@ from datum_compute.planning.federation.unreachable import UnreachableCell, mark_
 from datum_compute.planning.initial_status import should_defer
 from datum_compute.planning.plan import Delete, Patch, Plan, Wait, drop_finalizer
 from datum_compute.planning.rollout.slots import is_slot_name
+from datum_compute.planning.workload.names import is_same_workload, labeled_workload
 
 Problem = tuple[str, str]  # reason and message
 
@@ -82,6 +84,9 @@ def plan_hub_copy(
     if hub_deployment is None or hub_deployment.is_terminating:
         # The process of the cell may observe the cell's deployment before the hub's deployment.
         return Plan(requeue_after_s=OWNER_RECHECK_S)
+    if not _is_instance_of(instance, hub_deployment):
+        wait = Wait("the hub's deployment of this name belongs to another workload")
+        return Plan((wait,), OWNER_RECHECK_S)
     known = hub_deployment.metadata.labels
     identity = {label: known[label] for label in _IDENTITY if label in known}
     if len(identity) < len(_IDENTITY):
@@ -198,7 +203,7 @@ def decide_project_copy(
     problem = slot_name_problem(hub_instance)
     if problem is not None:
         return Quarantine(hub_instance, problem)
-    if deployment is None:
+    if deployment is None or not _is_instance_of(hub_instance, deployment):
         name = deployment_of(hub_instance.metadata.name, hub_instance.metadata.labels)
         return Quarantine(hub_instance, deployment_problem(member_name(project), namespace, name))
     if quarantine_reason(hub_instance) == NO_DEPLOYMENT:
@@ -237,6 +242,11 @@ def plan_project_copy_deletion(project: PlaneName, copy: Instance | None) -> Pla
     return Plan(tuple(plan_copy_deletion(project, INSTANCE, copy, "its cell has no such instance")))
 
 
+def _is_instance_of(instance: Instance, deployment: WorkloadDeployment) -> bool:
+    """Return True if instance and deployment are of the same workload."""
+    return is_same_workload(labeled_workload(instance), deployment.spec.workload_ref.uid)
+
+
 def _annotations_to_copy(source: Instance) -> dict[str, str]:
     """Return all annotations except the marks of a quarantine, which are about the copy itself."""
     annotations = source.metadata.annotations
@@ -250,6 +260,10 @@ def _plan_copy(
     copy: Instance | None,
     mark: Marks,
 ) -> Plan:
+    if copy is not None and not is_same_workload(labeled_workload(copy), labeled_workload(source)):
+        removal = plan_copy_deletion(plane, INSTANCE, copy, "its name has another workload now")
+        wait = Wait("a copy of an instance of another workload is being removed")
+        return Plan((*removal, wait), requeue_after_s=OWNER_RECHECK_S)
     desired = desired_copy(
         source,
         source.metadata.namespace,

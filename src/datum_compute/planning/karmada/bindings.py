@@ -62,6 +62,7 @@ from datum_compute.planning.federation.cells import (
     schedule_to_one,
 )
 from datum_compute.planning.plan import Action, Delete, PatchStatus, Plan, Wait, drop_finalizer
+from datum_compute.planning.workload.names import is_same_workload, workload_uid_in
 
 
 def object_selected(selector: ResourceSelector, kind: KindInfo[Any], obj: ApiObject) -> bool:
@@ -201,10 +202,14 @@ def plan_works(
         present = observed.get(desired.metadata.namespace)
         if present is None and left and kind is DEPLOYMENT:
             actions.append(Wait(f"{_cell_of(left[0])} has not confirmed that its copy is gone"))
+        elif present is not None and not _is_work_of(present, template):
+            actions += _delete_works([present])
         elif present is None or not present.is_terminating:
             actions += plan_object(HUB, WORK, desired, present, f"copy for {target.name}")
     actions += _delete_works(left)
-    reporting = [work for work in works if _belongs_to_binding(binding, work)]
+    reporting = [
+        work for work in works if _belongs_to_binding(binding, work) and _is_work_of(work, template)
+    ]
     actions += _plan_status_aggregation(kind, binding, template, reporting, now)
     if _should_defer_status(binding, works):
         actions = [a for a in actions if not isinstance(a, PatchStatus) or a.kind is kind]
@@ -219,6 +224,17 @@ def plan_unbound_works(works: Sequence[Work]) -> Plan:
     """
     bound = [work for work in works if work.metadata.labels.get(labels.BINDING_ID)]
     return Plan(tuple(_delete_works(bound)))
+
+
+def _is_work_of(work: Work, template: ApiObject) -> bool:
+    """Return False for a Work with the deployment of an earlier workload.
+
+    The cell has to remove that deployment before it gets one of the same name.
+    """
+    if not isinstance(template, WorkloadDeployment):
+        return True
+    uid = workload_uid_in(work.spec.workload.manifests[0])
+    return is_same_workload(uid, template.spec.workload_ref.uid)
 
 
 def _belongs_to_binding(binding: AnyBinding, work: Work) -> bool:

@@ -32,6 +32,7 @@ from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.initial_status import INITIAL_STATUS_S, should_defer
 from datum_compute.planning.karmada.bindings import APPLIED
 from datum_compute.planning.plan import Action, Delete, Plan, Wait
+from datum_compute.planning.workload.names import is_same_workload, workload_uid_in
 
 RECHECK_S = 30.0
 # Retry delays while the cell does not have the namespace of the copy. The namespace has a Work of
@@ -64,6 +65,10 @@ def plan_execution(
         return Plan(tuple(_report_suspended(work, kind, copy, now)))
     if copy is not None and copy.is_terminating:
         return _plan_terminating_copy(work, kind, copy, now)
+    if copy is not None and not _is_of_workload(copy, work):
+        reason = "it belongs to an earlier workload"
+        delete = Delete(cell, kind, ref_of(copy), copy.metadata.uid, reason)
+        return Plan((delete, Wait("an earlier copy is being removed")), requeue_after_s=RECHECK_S)
     if missing_namespace:
         return _plan_missing_namespace(cell, work, kind, missing_namespace, now)
     actions = plan_object(cell, kind, desired_copy(work, kind), copy, "as in the Work of the hub")
@@ -167,6 +172,17 @@ def is_copy_of(copy: ApiObject, kind: KindInfo[Any], work: Work) -> bool:
     if labels.MANAGED not in copy.metadata.labels:
         return False
     return None in named or work.metadata.name == work_name(kind, ref_of(copy))
+
+
+def _is_of_workload(copy: ApiObject, work: Work) -> bool:
+    """Return False for a deployment of an earlier workload with the same name.
+
+    It is deleted, not changed, because its instances belong to the earlier workload.
+    """
+    if not isinstance(copy, WorkloadDeployment):
+        return True
+    uid = workload_uid_in(work.spec.workload.manifests[0])
+    return is_same_workload(copy.spec.workload_ref.uid, uid)
 
 
 def _annotated_work(copy: ApiObject) -> tuple[str | None, str | None]:

@@ -3,8 +3,8 @@
 - A claim belongs to a slot (deployment and ordinal), not to a single instance. It is created for
   the first instance of the slot, kept while the slot is wanted or occupied, and replaced when the
   next instance of the slot has another size. So a restart at full quota needs no new decision.
-- A claim is in the project, is named after the instance, and has labels with the cell and namespace
-  of the instance.
+- A claim is in the project, is named after the instance, and has labels with the cell, namespace
+  and workload uid of the instance.
 - A granted claim keeps its finalizer until its slot is empty. If a user deletes the claim or its
   namespace, the claim counts until then, and the next instance of the slot can still use it.
 - A cell records the granted slots of a deployment, with their size, in the deployment's status. The
@@ -89,6 +89,7 @@ from datum_compute.planning.rollout.gates import (
     gate_names,
     instance_age_s,
 )
+from datum_compute.planning.workload.names import is_same_workload, labeled_workload
 
 # --- size of an instance
 
@@ -227,7 +228,10 @@ def new_claim(
 ) -> ResourceClaim:
     ref = claim_ref(location, instance.metadata.name)
     instance_labels = instance.metadata.labels
-    copied = (labels.DEPLOYMENT_NAME, labels.WORKLOAD_NAME, labels.INSTANCE_INDEX)
+    copied = (
+        *(labels.DEPLOYMENT_NAME, labels.WORKLOAD_NAME, labels.WORKLOAD_UID),
+        labels.INSTANCE_INDEX,
+    )
     return ResourceClaim(
         metadata=ObjectMeta(
             name=ref.name,
@@ -248,13 +252,21 @@ def new_claim(
 
 
 def is_claim_of(claim: ResourceClaim, location: ClaimLocation, instance: Instance) -> bool:
-    """Return True if the claim is for this cell and namespace.
+    """Return True if the claim is for this cell, namespace and workload.
 
-    Another cell may have an instance of the same name.
+    Another cell, and an earlier workload, may have an instance of the same name.
     """
+    return _is_of_cell(claim, location, instance) and _is_of_workload_of(claim, instance)
+
+
+def _is_of_cell(claim: ResourceClaim, location: ClaimLocation, instance: Instance) -> bool:
     source = claim.metadata.labels.get(labels.SOURCE_CLUSTER)
     namespace = claim.metadata.labels.get(labels.INSTANCE_NAMESPACE)
     return (source, namespace) == (location.cell, instance.metadata.namespace)
+
+
+def _is_of_workload_of(claim: ResourceClaim, instance: Instance) -> bool:
+    return is_same_workload(labeled_workload(claim), labeled_workload(instance))
 
 
 def plan_claim(
@@ -278,7 +290,8 @@ def plan_claim(
         desired = new_claim(location, instance, size)
         return Plan((Create(location.plane, CLAIM, desired, "claim of an instance"),))
     if not is_claim_of(claim, location, instance):
-        return Plan((Wait(f"claim {ref_of(claim)} belongs to another cell"),), RECHECK_S)
+        owner = "cell" if _is_of_workload_of(claim, instance) else "workload"
+        return Plan((Wait(f"claim {ref_of(claim)} belongs to another {owner}"),), RECHECK_S)
     if not is_of_size(claim, size):
         # The previous machine of the slot is gone, so its amount is no longer used.
         return _delete_or_release(location.plane, claim, "the instance has another size")
@@ -394,7 +407,15 @@ def release_state(
 def _release_reason(
     claim: ResourceClaim, instance: Instance | None, deployment: WorkloadDeployment | None
 ) -> str:
-    """Return why the claim is released; empty if it is kept."""
+    """Return why the claim is released; empty if it is kept.
+
+    An instance and a deployment of a later workload with the same name do not use the claim.
+    """
+    if instance is not None and not _is_of_workload_of(claim, instance):
+        instance = None
+    if deployment is not None:
+        uid = deployment.spec.workload_ref.uid
+        deployment = deployment if is_same_workload(labeled_workload(claim), uid) else None
     if claim.is_terminating:
         return "a user deleted it" if instance is None or not is_granted(claim) else ""
     number = claim.metadata.labels.get(labels.INSTANCE_INDEX, "")
@@ -491,11 +512,11 @@ def quota_verdict(
         return ConditionValue(FALSE, Reason.QUOTA_PROJECT_ID_UNRESOLVABLE, message)
     if claim is None or (claim.is_terminating and not is_granted(claim)):
         return ConditionValue(UNKNOWN, Reason.PENDING_EVALUATION, _UNDECIDED)
-    if not is_claim_of(claim, location, instance):
+    if not _is_of_cell(claim, location, instance):
         owner = claim.metadata.labels.get(labels.SOURCE_CLUSTER, "another owner")
         message = f"ResourceClaim {ref_of(claim)} belongs to {owner}"
         return ConditionValue(FALSE, Reason.QUOTA_MISCONFIGURED, message)
-    if not is_of_size(claim, size):
+    if not is_of_size(claim, size) or not _is_of_workload_of(claim, instance):
         return ConditionValue(UNKNOWN, Reason.PENDING_EVALUATION, _UNDECIDED)
     granted = find_condition(claim.status.conditions, GRANTED)
     if granted is None or granted.reason == Reason.PENDING_EVALUATION:

@@ -6,6 +6,8 @@
   eight hex digits of workload uid, placement and city. ``a-b`` with placement ``c`` and ``a`` with
   placement ``b-c`` have the same readable name, for example.
 - If the other deployment is being removed, the new one waits for its name.
+- Objects of a deployment that are named after it, such as instances and claims, have the uid of the
+  workload in a label. So those of an earlier workload with the same names are recognized.
 - Existing deployments are found by workload uid, placement and city, and keep their names. Earlier
   releases named them differently, and a name that was taken may be free now.
 """
@@ -20,7 +22,8 @@ from itertools import count
 from datum_compute.api import labels
 from datum_compute.api.compute.deployment import WorkloadDeployment
 from datum_compute.api.compute.workload import Workload
-from datum_compute.api.meta.objects import controller_uid
+from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import ApiObject, controller_uid
 from datum_compute.api.planes import normalize_city
 
 # An instance name is a label value: 52 characters, a dash and an ordinal of ten digits make 63.
@@ -158,6 +161,26 @@ def find_existing(
         if place_of_deployment(deployment) not in wanted:
             existing.setdefault(_labeled_place(deployment), deployment)
     return {place: existing[place] for place in wanted if place in existing}
+
+
+def is_same_workload(uid: str, other_uid: str) -> bool:
+    """Return False if both uids are known and differ.
+
+    A deployment may have the name of a deployment of an earlier workload. Objects of earlier
+    releases may lack the label with the uid; their names are unique.
+    """
+    return not uid or not other_uid or uid == other_uid
+
+
+def workload_uid_in(manifest: JsonObject) -> str:
+    """Return the uid of the workload of a deployment in a Work; empty for other kinds."""
+    reference = manifest.get("spec", {}).get("workloadRef", {})
+    return str(reference.get("uid", "")) if isinstance(reference, dict) else ""
+
+
+def labeled_workload(obj: ApiObject) -> str:
+    """Return the uid of the workload that the label of an object names; empty without label."""
+    return obj.metadata.labels.get(labels.WORKLOAD_UID, "")
 
 
 def place_of_deployment(deployment: WorkloadDeployment) -> Place:
