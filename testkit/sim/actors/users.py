@@ -102,6 +102,7 @@ class DesiredWorkload:
     ordered: OrderCities | None = None
     stopped: bool | None = None  # None if it was never stopped
     surge: AllowSurge | None = None
+    placement: str = "default"
 
 
 # An operation that depends on access: project, operation, and whether it had an effect.
@@ -179,7 +180,10 @@ class Users:
         if isinstance(operation, CreateWorkload):
             if desired is None and operation.project not in self.revoked:
                 self.desired[key] = DesiredWorkload(
-                    operation.image, operation.replicas, operation.cities
+                    operation.image,
+                    operation.replicas,
+                    operation.cities,
+                    placement=operation.placement,
                 )
                 self.log(f"create {operation.name} in {operation.project}: {self.desired[key]}")
                 await self._create(key, self.desired[key])
@@ -410,7 +414,7 @@ def manifest(key: tuple[str, str], desired: DesiredWorkload) -> JsonObject:
         idle_after = f"{desired.sleep.idle_ms}ms"
         scale_to_zero = {"scaleToZero": {"idleAfter": idle_after, "mode": desired.sleep.mode}}
     placement: JsonObject = {
-        "name": "default",
+        "name": desired.placement,
         "cityCodes": list(desired.cities),
         "scaleSettings": {"minReplicas": desired.replicas},
     }

@@ -45,7 +45,10 @@ from testkit.sim.checks.data import (
 )
 from testkit.sim.checks.fallback import i16_served_until_replaced
 from testkit.sim.checks.prefixes import i2_prefix_outlives_its_machines
-from testkit.sim.checks.projects import i8_first_entitled_stays
+from testkit.sim.checks.projects import (
+    i8_first_entitled_stays,
+    i36_one_workload_for_each_object,
+)
 from testkit.sim.checks.promises import (
     RemovedNamespaces,
     TerminatingInstances,
@@ -478,8 +481,13 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         i15_copy_stays_with_its_instance,
         i4_gate_goes_with_its_grant,
         i32_suspension_changes_no_identity,
+        i36_one_workload_for_each_object,
     ),
-    CLAIM.resource: (i2_within_the_limit, i2_claim_outlives_its_machine),
+    CLAIM.resource: (
+        i2_within_the_limit,
+        i2_claim_outlives_its_machine,
+        i36_one_workload_for_each_object,
+    ),
     SERVER.resource: (
         i15_server_leaves_after_its_machine,
         i26_runs_with_the_data_on_record,
@@ -491,6 +499,7 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         i23_available_needs_a_ready_replica,
         i14_desired_deployments_stay,
         i16_served_until_replaced,
+        i36_one_workload_for_each_object,
         record_deleted_copy,
     ),
     WORKLOAD.resource: (

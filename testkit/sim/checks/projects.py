@@ -1,10 +1,13 @@
 """Checks of projects: deleted projects leave nothing, and nothing runs without access.
 
 Which projects exist and which may use compute is read from the rows of the platform. The last
-checks are about copies on the hub without a source.
+checks are about what belongs together: copies on the hub without a source, and objects that have
+the name of one that belonged to another workload.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from datum_compute.api import labels
 from datum_compute.api.kinds import (
@@ -122,3 +125,44 @@ def _source(row: JsonObject) -> tuple[str | None, str]:
     source = row["metadata"].get("labels", {})
     project = decode_project_label(source.get(labels.UPSTREAM_CLUSTER, ""))
     return project, source.get(labels.UPSTREAM_NAMESPACE, "")
+
+
+# --- names that several workloads have
+
+
+def i36_one_workload_for_each_object(state: ClusterState, change: RowChange) -> str:
+    """I36: an object never changes its workload, and never has an owner of another workload."""
+    if change.after is None or (change.plane, change.key.name) in state.tampered:
+        return ""
+    uid = _workload_uid(change.key, change.after)
+    if not uid:
+        return ""
+    where = f"{change.plane} {change.key.resource} {change.key.namespace}/{change.key.name}"
+    if change.before is not None:
+        earlier = _workload_uid(change.key, change.before)
+        is_same_object = change.before["metadata"]["uid"] == change.after["metadata"]["uid"]
+        if is_same_object and earlier not in ("", uid):
+            return f"I36: {where} was of workload {earlier}, now of {uid}"
+    for owner in _owners(state, change):
+        if owner != uid:
+            return f"I36: {where} of workload {uid} is owned by one of {owner}"
+    return ""
+
+
+def _owners(state: ClusterState, change: RowChange) -> Iterator[str]:
+    """Yield the workload of each deployment that controls an instance."""
+    assert change.after is not None
+    if change.key.resource != INSTANCE.resource:
+        return
+    for reference in change.after["metadata"].get("ownerReferences", ()):
+        key = ObjectKey(DEPLOYMENT.resource, change.key.namespace, reference["name"])
+        owner = state.rows[change.plane].get(key)
+        is_tampered = (change.plane, key.name) in state.tampered
+        if owner is not None and owner["metadata"]["uid"] == reference["uid"] and not is_tampered:
+            yield _workload_uid(key, owner)
+
+
+def _workload_uid(key: ObjectKey, row: JsonObject) -> str:
+    if key.resource == DEPLOYMENT.resource:
+        return str(row.get("spec", {}).get("workloadRef", {}).get("uid", ""))
+    return str(row["metadata"].get("labels", {}).get(labels.WORKLOAD_UID, ""))

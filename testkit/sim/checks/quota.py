@@ -136,8 +136,8 @@ def _is_released_with_namespace(state: ClusterState, change: RowChange) -> bool:
 
 
 def i4_gate_goes_with_its_grant(state: ClusterState, change: RowChange) -> str:
-    """I4: an instance loses its Quota gate only while its slot has a granted claim, and the gate is
-    never added again."""
+    """I4: an instance loses its Quota gate only while its slot has a granted claim of its workload,
+    and the gate is never added again."""
     before, after = change.before, change.after
     if not change.plane.startswith("cell/") or before is None or after is None:
         return ""
@@ -157,7 +157,10 @@ def _has_gate(instance: JsonObject) -> bool:
 
 
 def _granted_claims(state: ClusterState, change: RowChange) -> Iterator[ObjectKey]:
-    """Yield the granted claims of the slot in all projects."""
+    """Yield the granted claims of the slot in all projects. Those of an earlier workload, whose
+    instances had the same names, do not count."""
+    assert change.after is not None
+    workload = change.after["metadata"].get("labels", {}).get(labels.WORKLOAD_UID)
     location = (change.plane.partition("/")[2], change.key.namespace)
     for plane in state.rows:
         if not plane.startswith("project/"):
@@ -169,7 +172,8 @@ def _granted_claims(state: ClusterState, change: RowChange) -> Iterator[ObjectKe
                 own_labels.get(labels.INSTANCE_NAMESPACE),
             )
             named = key.name == f"{_PREFIX}{change.key.name}"
-            if named and found_location == location and is_true(row, GRANTED):
+            is_own = own_labels.get(labels.WORKLOAD_UID, workload) == workload
+            if named and is_own and found_location == location and is_true(row, GRANTED):
                 yield key
 
 

@@ -59,7 +59,14 @@ from testkit.sim.scenario.operations import (
     SuspendProject,
     Visit,
 )
-from testkit.sim.scenario.scenario import CENTER, PLENTY, Scenario, host_of_cell, hosts_of
+from testkit.sim.scenario.scenario import (
+    CENTER,
+    PLENTY,
+    Scenario,
+    WorldLayout,
+    host_of_cell,
+    hosts_of,
+)
 
 MANY_PERCENT = 8  # of partitioned worlds: those have twenty cells and take long
 
@@ -512,6 +519,74 @@ def _visit(random: Random, steps: Sleepers, at_s: float) -> Visit:
 
 
 SLEEP_TEMPLATES: tuple[Template, ...] = (_come_and_go, _left_idle, _killed_asleep, _rolled_asleep)
+
+
+# --- names of deployments
+
+# The readable names of their deployments are equal: web-a-b-<city>.
+_TWINS = (("web", "a-b"), ("web-a", "b"))
+_LONG_NAME, _LONG_PLACEMENT = "web-" + "x" * 50, "p" * 40
+
+
+def with_contended_names(random: Random, scenario: Scenario) -> Scenario:
+    return random.choice(NAME_TEMPLATES)(random, scenario)
+
+
+def _twins(random: Random, scenario: Scenario) -> Scenario:
+    """Two workloads want the same names. One is deleted while the other exists, sometimes just
+    before the other is created, and is created again."""
+    layout = scenario.layout
+    project, cities = random.choice(layout.projects), _some_cities(random, layout)
+    (first, second) = random.sample(_TWINS, 2)
+    created_s = round(random.choice((0.0, random.uniform(0, 6), random.uniform(3, 12))), 2)
+    deleted_s = round(created_s + random.choice((-0.5, -0.1, 0.0, 2.0, 5.0)), 2)
+    gone = random.choice((first, second))
+    steps: tuple[Operation, ...] = (
+        _create_named(random, 0.0, project, first, cities),
+        _create_named(random, created_s, project, second, cities),
+        DeleteWorkload(max(0.5, deleted_s), project, gone[0], random.random() < 0.2),
+    )
+    if random.random() < 0.6:
+        again_s = round(max(0.5, deleted_s) + random.uniform(0, 8), 2)
+        steps += (_create_named(random, again_s, project, gone, cities),)
+    return with_steps(replace(scenario, operations=()), steps, ())
+
+
+def _reborn(random: Random, scenario: Scenario) -> Scenario:
+    """A workload is deleted and created again with the same name, mostly while the cell is
+    unreachable on which the instances of the first one run."""
+    scenario = replace(split(scenario), operations=())
+    layout = scenario.layout
+    project, cell = random.choice(layout.projects), random.choice(layout.cells)
+    cities = tuple(sorted({cell.upper(), *_some_cities(random, layout)}))
+    named = random.choice((("web", "default"), (_LONG_NAME, _LONG_PLACEMENT)))
+    away_s, for_s = round(random.uniform(3, 6), 2), round(random.uniform(2, 60), 2)
+    deleted_s = round(away_s + random.uniform(-0.5, 3), 2)
+    again_s = round(deleted_s + random.uniform(0, 30), 2)
+    steps = (
+        _create_named(random, 0.0, project, named, cities),
+        DeleteWorkload(deleted_s, project, named[0], random.random() < 0.2),
+        _create_named(random, again_s, project, named, cities),
+    )
+    host = host_of_cell(layout, cell)
+    fault = random.choice((f.StopHost, f.IsolateHost, f.IsolateHost))
+    return with_steps(scenario, steps, (fault(away_s, for_s, host),))
+
+
+def _create_named(
+    random: Random, at_s: float, project: str, named: tuple[str, str], cities: tuple[str, ...]
+) -> CreateWorkload:
+    name, placement = named
+    image, replicas = f"web:{random.randint(1, 3)}", random.choice((1, 1, 2))
+    return CreateWorkload(at_s, project, name, image, replicas, cities, placement)
+
+
+def _some_cities(random: Random, layout: WorldLayout) -> tuple[str, ...]:
+    count = random.randint(1, len(layout.cells))
+    return tuple(sorted(cell.upper() for cell in random.sample(layout.cells, count)))
+
+
+NAME_TEMPLATES: tuple[Template, ...] = (_twins, _reborn)
 
 
 # --- rollouts from city to city

@@ -31,6 +31,7 @@ from testkit.sim.scenario.fault_templates import (
 from testkit.sim.scenario.feature_templates import (
     with_cell_template,
     with_city_order,
+    with_contended_names,
     with_drain_template,
     with_federation_template,
     with_halts,
@@ -60,6 +61,8 @@ _CITIES_EVERY, _CITIES = 26, 23
 _HALTED_EVERY, _HALTED = 12, 7
 # In every n-th world rollouts use surge.
 _SURGE_EVERY, _SURGE = 22, 9
+# In every n-th world workloads want the names of each other, or of earlier ones.
+_NAMES_EVERY, _NAMES = 19, 5
 # Every n-th world begins with empty disks.
 _FRESH_EVERY, _FRESH = 20, 6
 
@@ -112,6 +115,8 @@ def scenario_of(seed: int) -> Scenario:
         return with_restart_template(stream(seed, "workload", "restarts"), scenario)
     if seed % _SURGE_EVERY == _SURGE:
         return with_surge(stream(seed, "workload", "surge"), scenario)
+    if seed % _NAMES_EVERY == _NAMES:
+        return with_contended_names(stream(seed, "workload", "names"), scenario)
     for name, template in _templates_of(seed):
         scenario = _apply_template(scenario, name, template)
     scenario = with_mislabeled_namespaces(stream(seed, "workload", "namespace-labels"), scenario)

@@ -225,6 +225,7 @@ class CreateWorkload:
     image: str
     replicas: int
     cities: tuple[str, ...]
+    placement: str = "default"
 
 
 @dataclass(frozen=True, slots=True)
