@@ -120,6 +120,59 @@ def test_exceeded_quota_is_reported_before_the_write(cli: CliRunner, world: Worl
     assert "Warning: The quota" in cli.err
 
 
+@pytest.mark.parametrize(
+    ("order", "during", "room"),
+    [("Sequential", 3, 3), ("Sequential", 3, 9), ("Parallel", 4, 4), ("CanaryCity", 3, 3)],
+)
+def test_the_quota_lines_count_the_surge_instances(
+    cli: CliRunner, world: World, tmp_path: Path, order: str, during: int, room: int
+) -> None:
+    deploy_in_order(cli, tmp_path, order, "web:1")
+    world.do(lambda client: bucket(client, INSTANCES, room, 2))
+    deploy_in_order(cli, tmp_path, order, "web:2")
+    assert f"Quota: instances 2 of {room} ({during} during the rollout)\n" in cli.err
+    assert "Warning" not in cli.err
+    assert "without service" not in cli.err
+
+
+def deploy_in_order(cli: CliRunner, folder: Path, order: str, image: str) -> None:
+    """Deploy one replica in each of two cities."""
+    wanted = document()
+    wanted["spec"]["rollout"] = {"cityOrder": order}
+    wanted["spec"]["placements"] = [
+        {"name": "default", "cityCodes": ["DFW", "ORD"], "scaleSettings": {"minReplicas": 1}}
+    ]
+    container_of(wanted)["image"] = image
+    (folder / "web.yaml").write_text(yaml.safe_dump(wanted))
+    assert cli.run("deploy", "-f", "web.yaml", "-y") == 0
+
+
+def test_missing_quota_for_a_surge_instance_is_stated_and_refuses_nothing(
+    cli: CliRunner, world: World, tmp_path: Path
+) -> None:
+    deploy_in_order(cli, tmp_path, "Parallel", "web:1")
+    world.do(lambda client: bucket(client, INSTANCES, 2, 2))
+    deploy_in_order(cli, tmp_path, "Parallel", "web:2")
+    assert "Quota: instances 2 of 2\n" in cli.err
+    assert (
+        "Warning: The quota has no room for a surge instance. The rollout continues without surge "
+        "(SurgeUnavailable) in DFW, ORD." in cli.err
+    )
+    for city in ("DFW", "ORD"):
+        assert f"{city}: 1 instance, about 30 s without service" in cli.err
+
+
+def test_quota_for_some_surge_instances_is_stated(
+    cli: CliRunner, world: World, tmp_path: Path
+) -> None:
+    deploy_in_order(cli, tmp_path, "Parallel", "web:1")
+    world.do(lambda client: bucket(client, INSTANCES, 3, 2))
+    deploy_in_order(cli, tmp_path, "Parallel", "web:2")
+    assert "Quota: instances 2 of 3 (3 during the rollout)" in cli.err
+    assert "Warning: The quota has room for 1 of 2 surge instances." in cli.err
+    assert "without service" not in cli.err
+
+
 def test_a_quota_without_a_bucket_refuses_nothing(cli: CliRunner, world: World) -> None:
     """Such as in the first moment of a project, or while its disk is full."""
     world.do(lambda client: bucket(client, INSTANCES, 0, 0, added_up=False))
@@ -295,7 +348,7 @@ NEW_WORKLOAD = {"GET allowancebuckets", "GET images"}
 def test_an_update_of_the_image_sends_six_requests_before_the_write(
     cli: CliRunner, world: World
 ) -> None:
-    cli.run(*FIRST)
+    cli.run(*FIRST, "--min=2")
     recorded = record_requests(world)
     assert cli.run("deploy", "web", "--image=web:2", "-y") == 0
     assert recorded.groups == [
@@ -304,6 +357,16 @@ def test_an_update_of_the_image_sends_six_requests_before_the_write(
         {"GET instances", "GET images", "GET locationbindings"},
     ]
     assert recorded.count == 6
+
+
+def test_an_update_with_surge_reads_the_quota_too(cli: CliRunner, world: World) -> None:
+    cli.run(*FIRST)
+    recorded = record_requests(world)
+    assert cli.run("deploy", "web", "--image=web:2", "-y") == 0
+    assert set().union(*recorded.groups[2:]) == {
+        *("GET instances", "GET images", "GET locationbindings", "GET allowancebuckets"),
+    }
+    assert recorded.count == 7
 
 
 def test_an_update_that_adds_instances_reads_the_quota_concurrently(
@@ -342,7 +405,7 @@ def test_a_first_deploy_with_limits_reads_no_instance_types(
 
 
 def test_a_preview_sends_the_same_requests_without_the_access(cli: CliRunner, world: World) -> None:
-    cli.run(*FIRST)
+    cli.run(*FIRST, "--min=2")
     recorded = record_requests(world)
     assert cli.run("deploy", "web", "--image=web:2", "--dry-run") == 0
     assert recorded.groups == [
@@ -354,11 +417,11 @@ def test_a_preview_sends_the_same_requests_without_the_access(cli: CliRunner, wo
 
 def test_a_deploy_that_uses_no_more_quota_does_not_check_it(cli: CliRunner, world: World) -> None:
     """The quota may have been lowered since; an update in place is still possible."""
-    cli.run(*FIRST)
-    world.do(lambda client: bucket(client, INSTANCES, 1, 1))
+    cli.run(*FIRST, "--min=2")
+    world.do(lambda client: bucket(client, INSTANCES, 2, 2))
     assert cli.run("deploy", "web", "--image=web:2", "-y") == 0
     assert "Quota" not in cli.err
-    assert cli.run("deploy", "web", "--min=2", "-y") == 6
+    assert cli.run("deploy", "web", "--min=3", "-y") == 6
 
 
 def test_confirmation_depends_on_the_kind_of_a_change_and_not_on_its_text(

@@ -31,6 +31,7 @@ from datum_compute.planning.explain.explain import (
 from datum_compute.planning.network.addresses import network_verdict
 from datum_compute.planning.rollout.gates import observed_ready
 from datum_compute.planning.rollout.status import deployment_status
+from datum_compute.planning.rollout.suspension import NO_CELL
 from datum_compute.planning.workload.deployments import desired_deployments
 from datum_compute.planning.workload.status import workload_status
 from testkit.builders import NOW, a_deployment, a_workload, an_instance
@@ -225,6 +226,16 @@ def test_the_city_with_the_worst_reason_is_explained() -> None:
     workload = msgspec.structs.replace(workload, status=workload_status(workload, deployments, NOW))
     explanation = explain_workload(workload, deployments, [])
     assert explanation.cause.message == "ORD is down"
+
+
+@pytest.mark.parametrize("reason", NO_CELL)
+def test_no_instance_is_planned_for_a_city_without_a_cell(reason: str) -> None:
+    deployment = a_deployment()
+    available = reported("Available", FALSE, reason, "No cell serves city DFW")
+    status = msgspec.structs.replace(deployment.status, conditions=[available])
+    explanation = explain_deployment(msgspec.structs.replace(deployment, status=status), [])
+    assert explanation.steps == ("wait: no cell can create its instances: No cell serves city DFW",)
+    assert explanation.cause.message == "No cell serves city DFW"
 
 
 def test_foreign_finalizers_are_named_and_need_the_user() -> None:

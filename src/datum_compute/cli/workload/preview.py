@@ -8,8 +8,8 @@ the plan changes is checked, so that a deploy reads few objects before it writes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from datum_compute.api.compute.deployment import WorkloadDeployment, WorkloadDeploymentSpec
@@ -56,6 +56,7 @@ from datum_compute.planning.quota.claims import (
 )
 from datum_compute.planning.rollout.slots import slots_of
 from datum_compute.planning.rollout.surge import surge_max, unavailable_max
+from datum_compute.planning.rollout.suspension import halt_reason
 from datum_compute.planning.workload.city_order import city_order_of
 from datum_compute.planning.workload.deployments import desired_deployments
 from datum_compute.planning.workload.names import place_of_deployment
@@ -72,11 +73,24 @@ class Interruption:
 
 
 @dataclass(frozen=True, slots=True)
+class SurgeNeed:
+    """The surge instances that the rollout of a city creates.
+
+    ``interruptions`` are those of the city if its rollout continues without surge.
+    """
+
+    city: str
+    instances: int
+    interruptions: tuple[Interruption, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class InstanceChanges:
     """Names of the instances that are recreated and removed, and how many are created.
 
     ``cities`` is the number of cities that recreate instances, in the order ``city_order``.
-    ``at_once`` is how many each of them may recreate at the same time.
+    ``at_once`` is how many each of them may recreate at the same time. ``surge`` has one item for
+    each city that needs surge instances; ``surge_at_once`` of them exist at the same time.
     """
 
     recreated: tuple[str, ...] = ()
@@ -86,6 +100,8 @@ class InstanceChanges:
     at_once: int = 1
     interruptions: tuple[Interruption, ...] = ()
     city_order: str = "Parallel"
+    surge: tuple[SurgeNeed, ...] = ()
+    surge_at_once: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +130,15 @@ async def preview_plan(session: Session, plan: WorkloadPlan) -> Preview:
     )
     return Preview(
         scale.changes,
-        quota=tuple(scale.quota),
+        quota=tuple(scale.quota.lines),
         references=tuple(references_found),
         images=tuple(images),
         warnings=(
+            *scale.quota.warnings,
             *_pause_warnings(session, after),
             *_city_warnings(before, after, closed, scale.cities_in_use),
         ),
-        problems=(*scale.shortages, *references_missing, *refused),
+        problems=(*scale.quota.shortages, *references_missing, *refused),
     )
 
 
@@ -132,7 +149,21 @@ async def preview_instances(session: Session, plan: WorkloadPlan) -> Preview:
     after = from_json(plan.outcome, Workload)
     before = from_json(plan.observed, Workload) if plan.observed is not None else None
     scale = await _preview_scale(session, before, after)
-    return Preview(scale.changes, quota=tuple(scale.quota), problems=tuple(scale.shortages))
+    quota = scale.quota
+    return Preview(scale.changes, quota=tuple(quota.lines), problems=tuple(quota.shortages))
+
+
+@dataclass(slots=True)
+class _QuotaPreview:
+    """The use of each quota after the plan, and the shortages.
+
+    ``interruptions`` are those of cities for whose surge instances there is no quota.
+    """
+
+    lines: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    shortages: list[UsageError] = field(default_factory=list)
+    interruptions: tuple[Interruption, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +172,7 @@ class _ScalePreview:
 
     changes: InstanceChanges
     cities_in_use: set[str]
-    quota: list[str]
-    shortages: list[UsageError]
+    quota: _QuotaPreview
 
 
 async def _preview_scale(
@@ -150,8 +180,10 @@ async def _preview_scale(
 ) -> _ScalePreview:
     instances = await _list_instances(session, before)
     changes = plan_instance_changes(before, after, instances)
-    quota, shortages = await _preview_quota(session, before, after, instances, changes)
-    return _ScalePreview(changes, {place_of(i).city for i in instances}, quota, shortages)
+    quota = await _preview_quota(session, before, after, instances, changes)
+    interruptions = (*changes.interruptions, *quota.interruptions)
+    changes = replace(changes, interruptions=interruptions)
+    return _ScalePreview(changes, {place_of(i).city for i in instances}, quota)
 
 
 async def _list_instances(session: Session, before: Workload | None) -> Sequence[Instance]:
@@ -239,6 +271,7 @@ def plan_instance_changes(
     recreated: list[str] = []
     created, kept, cities, at_once = 0, set(), set(), 1
     interruptions: list[Interruption] = []
+    surge: list[SurgeNeed] = []
     deployments_before = (
         {place_of_deployment(d): d for d in desired_deployments(before)} if before else {}
     )
@@ -272,6 +305,7 @@ def plan_instance_changes(
             cities.add(deployment.spec.city_code)
             at_once = max(at_once, _replaced_at_once(deployment.spec))
             interruptions += _find_interruptions(deployment.spec, len(outdated))
+            surge += _find_surge_need(deployment.spec, len(outdated), by_ordinal.keys())
     removed = sorted(
         (place_of(i), i.metadata.name)
         for i in instances
@@ -286,6 +320,8 @@ def plan_instance_changes(
         at_once,
         tuple(interruptions),
         city_order_of(after),
+        tuple(surge),
+        _surge_at_once(after, surge),
     )
 
 
@@ -293,16 +329,44 @@ def _replaced_at_once(spec: WorkloadDeploymentSpec) -> int:
     return unavailable_max(spec, spec.scale_settings.min_replicas) + surge_max(spec)
 
 
-def _find_interruptions(spec: WorkloadDeploymentSpec, outdated: int) -> list[Interruption]:
+def _find_interruptions(
+    spec: WorkloadDeploymentSpec, outdated: int, *, without_surge: bool = False
+) -> list[Interruption]:
     """Return the interruption of a city that recreates all its instances at once, without surge.
 
     It lasts about as long as an instance may take to stop.
     """
     replicas = spec.scale_settings.min_replicas
-    if surge_max(spec) or unavailable_max(spec, replicas) < replicas:
+    has_surge = surge_max(spec) > 0 and not without_surge
+    if has_surge or unavailable_max(spec, replicas, without_surge=without_surge) < replicas:
         return []
     seconds = spec.template.spec.runtime.sandbox.termination_grace_period_seconds
     return [Interruption(spec.city_code, outdated, seconds)]
+
+
+def _find_surge_need(
+    spec: WorkloadDeploymentSpec, outdated: int, present: Collection[int]
+) -> list[SurgeNeed]:
+    """Return the surge instances that the rollout of a city creates; ``present`` are ordinals."""
+    minimum = spec.scale_settings.min_replicas
+    missing = set(range(minimum, minimum + surge_max(spec))) - set(present)
+    if not missing or halt_reason(spec) is not None:
+        return []
+    interruptions = _find_interruptions(spec, outdated, without_surge=True)
+    return [SurgeNeed(spec.city_code, len(missing), tuple(interruptions))]
+
+
+def _surge_at_once(workload: Workload, needs: Sequence[SurgeNeed]) -> int:
+    """Return how many surge instances exist at the same time, given the order of the cities."""
+    order = city_order_of(workload)
+    total = sum(need.instances for need in needs)
+    if order == "Parallel" or not needs:
+        return total
+    if order == "Sequential":
+        return max(need.instances for need in needs)
+    canary = normalize_city(workload.spec.rollout.canary_city or needs[0].city)
+    first = sum(need.instances for need in needs if need.city == canary)
+    return max(first, total - first)
 
 
 def _deployment_name(instances: Sequence[Instance]) -> str:
@@ -326,43 +390,84 @@ async def _preview_quota(
     after: Workload,
     instances: Sequence[Instance],
     changes: InstanceChanges,
-) -> tuple[list[str], list[UsageError]]:
-    """Return the use of each quota after the plan, and the shortages.
+) -> _QuotaPreview:
+    """Return the use of each quota after the plan and during its rollout, and the shortages.
 
     A plan that creates no instances and keeps their size uses no more quota, so nothing is read. A
     plan that does not raise the desired number of instances has no shortage: it creates only
-    instances that are missing already.
+    instances that are missing already. Missing quota for surge instances is no shortage either,
+    because the rollout then continues without them.
     """
     keeps_size = before is not None and _size_fields(before) == _size_fields(after)
-    if keeps_size and not changes.created:
-        return [], []
+    keeps_use = keeps_size and not changes.created
+    if keeps_use and not changes.surge:
+        return _QuotaPreview()
     replicas = _desired_replicas(after)
     is_growth = before is None or not keeps_size or replicas > _desired_replicas(before)
     try:
         listed, claims, size = await asyncio.gather(
             session.client.list(BUCKET, QUOTA_NAMESPACE),
-            _list_claims(session, instances),
-            _read_size(session, after),
+            _list_claims(session, () if keeps_use else instances),
+            _read_size(session, after, accepts_built_in=keeps_use),
         )
     except (Forbidden, NotFound):
-        return ["not checked: no permission to read it"], []
-    needed = {r.resource_type: r.amount * replicas for r in requests_of(size)}
+        return _QuotaPreview(["not checked: no permission to read it"])
+    amounts = {request.resource_type: request.amount for request in requests_of(size)}
+    needed = {kind: 0 if keeps_use else amount * replicas for kind, amount in amounts.items()}
     if before is None:
         needed[WORKLOADS.resource_type] = 1
     held = _held_amounts(claims, instances)
-    lines, shortages = [], []
+    found = _QuotaPreview()
+    used: list[tuple[AllowanceBucket, int]] = []
     for bucket in sorted(listed.items, key=bucket_order):
         kind = bucket.spec.resource_type
         if kind not in needed:
             continue
         if bucket.status == AllowanceBucketStatus():  # the controller has not computed it yet
-            lines.append(f"{bucket_name(bucket)} not known yet")
+            found.lines.append(f"{bucket_name(bucket)} not known yet")
             continue
-        used = bucket.status.allocated - held.get(kind, 0) + needed[kind]
-        lines.append(f"{bucket_name(bucket)} {_share(bucket, used)}{render_unit(bucket)}")
-        if is_growth and used > bucket.status.limit:
-            shortages.append(_shortage(session, bucket, used))
-    return lines, shortages
+        used.append((bucket, bucket.status.allocated - held.get(kind, 0) + needed[kind]))
+    surge = _fit_surge(changes, used, amounts, found)
+    for bucket, amount in used:
+        during = amount + surge * amounts.get(bucket.spec.resource_type, 0)
+        line = f"{bucket_name(bucket)} {_share(bucket, amount)}{render_unit(bucket)}"
+        if during > amount:
+            line += f" ({render_amount(bucket, during)} during the rollout)"
+        found.lines.append(line)
+        if is_growth and amount > bucket.status.limit:
+            found.shortages.append(_shortage(session, bucket, amount))
+    return found
+
+
+def _fit_surge(
+    changes: InstanceChanges,
+    used: Sequence[tuple[AllowanceBucket, int]],
+    amounts: Mapping[str, int],
+    found: _QuotaPreview,
+) -> int:
+    """Return how many surge instances the quota allows at the same time; warn if too few.
+
+    ``used`` are the quotas with their use after the plan, ``amounts`` those of one instance.
+    """
+    needed = room = changes.surge_at_once
+    for bucket, amount in used:
+        if each := amounts.get(bucket.spec.resource_type, 0):
+            room = min(room, max(0, bucket.status.limit - amount) // each)
+    if room == needed:
+        return needed
+    cities = ", ".join(dict.fromkeys(need.city for need in changes.surge))
+    if room:
+        found.warnings.append(
+            f"Warning: The quota has room for {room} of {needed} surge instances. Cities without "
+            f"a surge instance are updated without surge (SurgeUnavailable): some of {cities}."
+        )
+    else:
+        found.warnings.append(
+            "Warning: The quota has no room for a surge instance. The rollout continues without "
+            f"surge (SurgeUnavailable) in {cities}."
+        )
+        found.interruptions = tuple(i for need in changes.surge for i in need.interruptions)
+    return room
 
 
 def _desired_replicas(workload: Workload) -> int:
@@ -382,9 +487,16 @@ async def _list_claims(session: Session, instances: Sequence[Instance]) -> list[
     return (await session.client.list(CLAIM, session.namespace)).items
 
 
-async def _read_size(session: Session, after: Workload) -> InstanceSize | None:
+async def _read_size(
+    session: Session, after: Workload, *, accepts_built_in: bool
+) -> InstanceSize | None:
+    """Return the size of an instance.
+
+    With ``accepts_built_in`` the size of a built-in type is not read, which saves a request. An
+    operator may have replaced the type, so this is only for an estimate.
+    """
     runtime = after.spec.template.spec.runtime
-    size = explicit_size(runtime)
+    size = size_of(runtime, lambda _name: None) if accepts_built_in else explicit_size(runtime)
     if size is not None:
         return size
     types = (await session.client.list(INSTANCE_TYPE)).items

@@ -36,6 +36,7 @@ from datum_compute.planning.plan import Create, Delete, Wait, is_deferred
 from datum_compute.planning.rollout.instances import plan_instances
 from datum_compute.planning.rollout.slots import WITHOUT_DELAY, MinReady, min_ready_seconds, ordinal
 from datum_compute.planning.rollout.surge import SURGE_AVAILABLE
+from datum_compute.planning.rollout.suspension import NO_CELL
 from datum_compute.planning.workload.templates import template_hash
 
 T = TypeVar("T", bound=ApiObject)
@@ -133,6 +134,10 @@ def explain_deployment(
 ) -> Explanation:
     workload = deployment.spec.workload_ref.name
     first = _link(DEPLOYMENT, deployment, _deployment_condition(deployment), workload)
+    available = find_condition(deployment.status.conditions, AVAILABLE)
+    if available is not None and available.reason in NO_CELL:
+        wait = Wait(f"no cell can create its instances: {available.message}")
+        return Explanation((first,), (describe_action(wait),))
     own = [i for i in instances if _belongs_to(i, deployment)]
     planned = plan_instances(_CELL, deployment, own, _min_ready(deployment, own)).actions
     # Label repairs are not steps of a rollout, and copies have the labels of another plane.

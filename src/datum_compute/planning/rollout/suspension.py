@@ -34,14 +34,15 @@ from datum_compute.api.conditions import (
 from datum_compute.api.meta.timestamps import remaining_s
 
 HALT_REASONS = (Reason.PROJECT_SUSPENDED, Reason.STOPPED)
-# Reasons of Available of a deployment that has no cell, or whose cell cannot be reached. Such a
-# deployment cannot be updated now, and no cell can confirm that its instances are stopped.
-NO_REACHABLE_CELL = (
-    Reason.CELL_UNREACHABLE,
+# Reasons of Available of a deployment that no cell has accepted.
+NO_CELL = (
     Reason.NO_MATCHING_LOCATION,
     Reason.AMBIGUOUS_SERVING_LOCATION,
     Reason.CELL_DRAINED,
 )
+# Reasons of Available of a deployment that has no cell, or whose cell cannot be reached. Such a
+# deployment cannot be updated now, and no cell can confirm that its instances are stopped.
+NO_REACHABLE_CELL = (Reason.CELL_UNREACHABLE, *NO_CELL)
 _CAUSES = {
     Reason.PROJECT_SUSPENDED: "the project is suspended",
     Reason.STOPPED: "the workload is stopped",

@@ -47,6 +47,7 @@ from datum_compute.planning.platform.instance_types import with_size_notice
 from datum_compute.planning.rollout.status import sum_blocked
 from datum_compute.planning.rollout.surge import SURGE_AVAILABLE
 from datum_compute.planning.rollout.suspension import (
+    NO_CELL,
     deployments_still_running,
     halt_cause,
     halted_value,
@@ -70,12 +71,6 @@ _PROGRESS_ORDER = (
     Reason.CELL_DRAINED,
     Reason.ROLLOUT_PAUSED,
     Reason.ROLLING_OUT,
-)
-# Reasons of Available for a city that has no cell to roll out to.
-_NOT_PLACED = (
-    Reason.NO_MATCHING_LOCATION,
-    Reason.AMBIGUOUS_SERVING_LOCATION,
-    Reason.CELL_DRAINED,
 )
 
 
@@ -278,7 +273,7 @@ def _progressing_condition(
         city = deployment.spec.city_code
         slot = (deployment.spec.placement_name, fallback_for(deployment) or city)
         state = not_current.get(slot, "")
-        if available is not None and (available.reason in _NOT_PLACED or state == "Skipped"):
+        if available is not None and (available.reason in NO_CELL or state == "Skipped"):
             conditions.setdefault(available.reason, (available, city))
         elif state == "Waiting":
             continue
