@@ -198,6 +198,32 @@ def test_i14_a_deleted_instance_must_be_surplus_or_not_ready(
     assert bool(scene.violation) == bool(violation)
 
 
+@pytest.mark.parametrize(
+    ("in_deployment", "in_instance", "violation"),
+    [("t2", "t1", ""), ("", "t2", "ready and current"), ("t2", "t2", "ready and current")],
+    ids=["earlier restart", "restart lost by the deployment", "last restart"],
+)
+def test_i14_compares_the_restart_that_the_workload_records_for_the_city(
+    scene: Scene, in_deployment: str, in_instance: str, violation: str
+) -> None:
+    restarts = [{"cityCode": "IAD", "at": "t3"}, {"cityCode": "DFW", "at": "t2"}]
+    scene.put(ALPHA, WORKLOAD, "web", namespace="default", spec={"restarts": restarts})
+    spec = deployment_spec(1)
+    spec["template"]["metadata"] = {"annotations": {labels.CITY_RESTARTED_AT: in_deployment}}
+    spec |= {"cityCode": "DFW", "workloadRef": {"name": "web", "uid": "uid-web"}}
+    scene.put(CELL, DEPLOYMENT, "web", spec=spec)
+    metadata: JsonObject = {
+        "labels": {labels.DEPLOYMENT_NAME: "web", labels.INSTANCE_INDEX: "0"},
+        "annotations": {labels.CITY_RESTARTED_AT: in_instance},
+    }
+    ready, instance = with_condition("Ready"), instance_spec()
+    scene.put(CELL, INSTANCE, "web-0", spec=instance, status=ready, metadata=metadata)
+    metadata = {**metadata, "deletionTimestamp": LEAVING_SINCE}
+    scene.put(CELL, INSTANCE, "web-0", spec=instance, status=ready, metadata=metadata)
+    assert violation in scene.violation
+    assert bool(scene.violation) == bool(violation)
+
+
 def test_i14_accepts_the_removal_of_an_outdated_instance_in_a_surge_ordinal(scene: Scene) -> None:
     """A scale-down to one replica leaves the ordinal of its surge instance to an old instance."""
     scene.put(CELL, DEPLOYMENT, "web", spec=deployment_spec(1, "web:2"))
@@ -378,6 +404,21 @@ def test_i6_an_inconsistent_world_is_not_settled(
 ) -> None:
     change(settled)
     assert violation in find_missing(settled.state, expected())
+
+
+@pytest.mark.parametrize(
+    ("at", "is_settled"), [("t1", True), ("t0", False)], ids=["last restart", "earlier restart"]
+)
+def test_i6_the_instances_of_a_restarted_city_have_its_last_restart(
+    settled: Scene, at: str, is_settled: bool
+) -> None:
+    restarted = DesiredWorkload("web:1", 1, ("DFW",), restarts=(("DFW", "t1"),))
+    own = {labels.CITY_CODE: "DFW", labels.WORKLOAD_NAME: "web", **IDENTITY}
+    metadata = {"labels": own, "annotations": {labels.CITY_RESTARTED_AT: at}}
+    status = with_condition("Ready")
+    settled.put(CELL, INSTANCE, "web-0", spec=instance_spec(), status=status, metadata=metadata)
+    missing = find_missing(settled.state, expected(desired={("alpha", "web"): restarted}))
+    assert ("was restarted at" not in missing) == is_settled
 
 
 def test_i22_a_workload_that_is_not_ready_needs_a_reason(settled: Scene) -> None:

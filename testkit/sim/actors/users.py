@@ -40,7 +40,7 @@ from datum_compute.api.kinds import (
 from datum_compute.api.membership import DRAINED
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import KindInfo, Ref
-from datum_compute.api.meta.timestamps import timestamp
+from datum_compute.api.meta.timestamps import micro_timestamp, timestamp
 from datum_compute.api.planes import HUB, PLATFORM, PlaneName, project_plane
 from datum_compute.client.client import BACKGROUND, Client
 from testkit.sim.actors.operators import CellHosts, perform_on_cells, perform_on_projects
@@ -73,6 +73,7 @@ from testkit.sim.scenario.operations import (
     OrderCities,
     ReferToData,
     ReplaceData,
+    RestartCity,
     RevokeProject,
     RollCarefully,
     ScaleWorkload,
@@ -103,6 +104,7 @@ class DesiredWorkload:
     stopped: bool | None = None  # None if it was never stopped
     surge: AllowSurge | None = None
     placement: str = "default"
+    restarts: tuple[tuple[str, str], ...] = ()  # city and time of its last restart
 
 
 # An operation that depends on access: project, operation, and whether it had an effect.
@@ -203,7 +205,10 @@ class Users:
         if isinstance(operation, MoveBack):
             await self._move_back(key)
             return
-        self.desired[key] = _with_change(desired, operation)
+        if isinstance(operation, RestartCity):
+            self.desired[key] = _with_restart(desired, operation.city)
+        else:
+            self.desired[key] = _with_change(desired, operation)
         self.log(f"change {operation.name} in {operation.project}: {self.desired[key]}")
         await self._change(key, self.desired[key])
         if isinstance(operation, ReferToData):
@@ -435,6 +440,7 @@ def manifest(key: tuple[str, str], desired: DesiredWorkload) -> JsonObject:
             "instanceManagementPolicy": desired.surge.policy,
         }
         placement["scaleSettings"] |= {n: limit for n, limit in limits.items() if limit is not None}
+    restarts = [{"cityCode": city, "at": restarted_at} for city, restarted_at in desired.restarts]
     if fallback := [city for city in desired.fallback if city not in desired.cities]:
         placement["fallbackCityCodes"] = fallback
         placement["fallbackAfterSeconds"] = desired.fallback_after_s
@@ -448,6 +454,7 @@ def manifest(key: tuple[str, str], desired: DesiredWorkload) -> JsonObject:
             },
             "placements": [placement],
             **rollout,
+            **({"restarts": restarts} if restarts else {}),
             **({} if desired.stopped is None else {"stopped": desired.stopped}),
         },
     }
@@ -459,6 +466,18 @@ def _policy(orphan: bool) -> str:
 
 def canary(project: str) -> str:
     return f"canary-of-{project}"
+
+
+def _with_restart(desired: DesiredWorkload, city: str) -> DesiredWorkload:
+    """Record the restart and drop those of cities that the workload no longer lists, as the CLI
+    does."""
+    if city not in desired.cities:
+        return desired
+    now = micro_timestamp(EPOCH_S + asyncio.get_running_loop().time())
+    others = [entry for entry in desired.restarts if entry[0] in desired.cities]
+    return replace(
+        desired, restarts=(*(entry for entry in others if entry[0] != city), (city, now))
+    )
 
 
 def _with_change(

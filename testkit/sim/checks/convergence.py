@@ -189,6 +189,31 @@ def _machines(state: ClusterState, expected: ExpectedState) -> Iterator[tuple[st
                 yield name, machine.image
 
 
+def i6_restarted_cities_run_new_instances(state: ClusterState, expected: ExpectedState) -> str:
+    """I6: the instances in a city have its last restart, and those of other cities have none.
+
+    Instances that an operator edited are not checked, nor those of halted workloads.
+    """
+    halted = halted_workloads(state, expected)
+    for project in expected.projects:
+        namespace = _hub_namespaces(state, project).get(NAMESPACE_NAME, "")
+        for cell in (c for c in expected.cells if c not in expected.lost):
+            for key, row in state.rows_of(cell_plane(cell), INSTANCE.resource):
+                metadata, own = row["metadata"], row["metadata"].get("labels", {})
+                owner = project, own.get(labels.WORKLOAD_NAME, "")
+                if key.namespace != namespace or owner not in expected.desired or owner in halted:
+                    continue
+                if any(key.name.startswith(name) for _, name in state.tampered):
+                    continue
+                wanted = dict(expected.desired[owner].restarts).get(
+                    own.get(labels.CITY_CODE, ""), ""
+                )
+                actual = metadata.get("annotations", {}).get(labels.CITY_RESTARTED_AT, "")
+                if actual != wanted:
+                    return f"{cell} {key.name} was restarted at {actual!r}, desired is {wanted!r}"
+    return ""
+
+
 def i3_every_machine_has_an_owner(state: ClusterState, expected: ExpectedState) -> str:
     """I3: every machine has a Server with its uid."""
     for cell, machine_id in state.machines():
@@ -373,6 +398,7 @@ SettledCheck = Callable[[ClusterState, ExpectedState], str]
 _CHECKS_WITH_ENOUGH_QUOTA: tuple[SettledCheck, ...] = (
     i6_machines_are_as_desired,
     i6_workload_counts_are_current,
+    i6_restarted_cities_run_new_instances,
 )
 _CHECKS_WITH_SCARCE_QUOTA: tuple[SettledCheck, ...] = (
     i2_grants_are_used_up,

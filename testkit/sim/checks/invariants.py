@@ -52,6 +52,7 @@ from testkit.sim.checks.projects import (
 from testkit.sim.checks.promises import (
     RemovedNamespaces,
     TerminatingInstances,
+    has_template_of_city,
     i1_one_instance_for_each_slot,
     i7_complete_rollouts_have_reached_cells,
     i12_within_max_unavailable,
@@ -271,7 +272,7 @@ def i7_available_is_true(state: ClusterState, change: RowChange) -> str:
 
 
 def i14_removed_for_a_reason(state: ClusterState, change: RowChange) -> str:
-    """I14: an instance that equals its template is not replaced, and a scale-down removes the
+    """I14: an instance with the template of its city is not replaced, and a scale-down removes the
     highest ordinal. Surge instances are removed in any order, and so are outdated instances whose
     ordinals a scale-down left to them."""
     before, after = change.before, change.after
@@ -292,8 +293,7 @@ def i14_removed_for_a_reason(state: ClusterState, change: RowChange) -> str:
         return ""  # an operator deleted it, here or on another plane
     wanted = deployment["spec"].get("scaleSettings", {}).get("minReplicas", 1)
     number = int(before["metadata"]["labels"].get(labels.INSTANCE_INDEX, "-1"))
-    template = deployment["spec"]["template"]["spec"]
-    current = all(before["spec"].get(name) == value for name, value in template.items())
+    current = has_template_of_city(state, deployment, before)
     if is_surge_slot(deployment, number) or (not current and number in surge_ordinals(deployment)):
         return ""
     if number >= wanted:

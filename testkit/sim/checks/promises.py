@@ -187,6 +187,46 @@ def max_surge(spec: JsonObject) -> int:
     return int(limit)
 
 
+def has_template_of(deployment: JsonObject, instance: JsonObject) -> bool:
+    """Return True if the instance has the template that the cell's deployment has now."""
+    template = deployment["spec"]["template"]
+    return _has_template(instance, template["spec"], _city_restart(template.get("metadata", {})))
+
+
+def has_template_of_city(state: ClusterState, deployment: JsonObject, instance: JsonObject) -> bool:
+    """Return True if the instance has the template that is in effect in its city.
+
+    That is the template of the cell's deployment, because cities may be updated one after the
+    other, with the last restart that the workload records for the city. A deployment that lost the
+    restart would make every current instance of the city look outdated.
+    """
+    restarted_at = _recorded_restart(state, deployment)
+    return _has_template(instance, deployment["spec"]["template"]["spec"], restarted_at)
+
+
+def _has_template(instance: JsonObject, template: JsonObject, restarted_at: str) -> bool:
+    same_spec = all(instance["spec"].get(name) == value for name, value in template.items())
+    return same_spec and _city_restart(instance["metadata"]) == restarted_at
+
+
+def _recorded_restart(state: ClusterState, deployment: JsonObject) -> str:
+    """Return the last restart of the deployment's city; empty if there was none."""
+    spec = deployment["spec"]
+    uid = spec.get("workloadRef", {}).get("uid", "")
+    for plane in state.rows if uid else ():
+        for _, row in state.rows_of(plane, WORKLOAD.resource):
+            if row["metadata"]["uid"] == uid:
+                restarts = row["spec"].get("restarts", ())
+                found = [r["at"] for r in restarts if r["cityCode"] == spec["cityCode"]]
+                return str(found[-1]) if found else ""
+    return _city_restart(spec["template"].get("metadata", {}))  # the workload is gone
+
+
+def _city_restart(metadata: JsonObject) -> str:
+    found: str = metadata.get("annotations", {}).get(labels.CITY_RESTARTED_AT, "")
+    return found
+
+
 def is_surge_slot(deployment: JsonObject, number: int) -> bool:
     """Return True if the slot can have a surge instance now. After a scale-down the deployment may
     use an instance as one before its status lists it."""

@@ -30,7 +30,7 @@ from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.planes import HUB, PlaneName
 from datum_compute.store.journal import ObjectKey
-from testkit.sim.checks.promises import is_surge_slot, max_surge, max_unavailable
+from testkit.sim.checks.promises import has_template_of, is_surge_slot, max_surge, max_unavailable
 from testkit.sim.checks.state import ClusterState, RowChange, condition, is_terminating
 
 # A controller may have decided with a spec that is this old.
@@ -209,12 +209,11 @@ def _other_slots(
         waits = waits or (row is not None and _waits_for_quota(row))
         exists = row is not None and not is_terminating(row)
         machine_id = provider.machine_of(f"{key.namespace}/{key.name}")
-        desired_image = _image(deployment["spec"]["template"]["spec"])
         yield _Slot(
             name=key.name,
             serves=exists and _is_served(state, change.plane, key),
             waits_for_quota=_waits_for_quota(row) if row is not None else waits,
-            is_replacement=row is not None and exists and _image(row["spec"]) == desired_image,
+            is_replacement=row is not None and exists and has_template_of(deployment, row),
             served_for_s=provider.served_for_s(machine_id),
         )
 

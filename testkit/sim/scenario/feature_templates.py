@@ -52,6 +52,7 @@ from testkit.sim.scenario.operations import (
     OrderCities,
     RenewAccess,
     RequestAccess,
+    RestartCity,
     ScaleWorkload,
     SecondCell,
     StartWorkload,
@@ -643,3 +644,27 @@ def with_city_order(random: Random, scenario: Scenario) -> Scenario:
             host, fault = hosts_of(layout)[0], f.StopHost
         faults += (fault(begins_s, for_s, host),)
     return with_steps(scenario, tuple(steps), faults)
+
+
+def with_city_restarts(random: Random, scenario: Scenario) -> Scenario:
+    """Users restart a workload in one of its cities once or twice: at any time, or shortly after
+    another operation on it."""
+    created = [step for step in scenario.operations if isinstance(step, CreateWorkload)]
+    if not created:
+        return scenario
+    workload = random.choice(created)
+    owner = workload.project, workload.name
+    own = [
+        step
+        for step in scenario.operations
+        if (getattr(step, "project", ""), getattr(step, "name", "")) == owner
+    ]
+    steps = []
+    for _ in range(random.choice((1, 1, 2))):
+        near = random.choice(own)
+        late_s = random.choice(
+            (random.uniform(0.02, 1), random.uniform(1, 4), random.uniform(4, 20))
+        )
+        city = random.choice(getattr(near, "cities", workload.cities))
+        steps.append(RestartCity(round(near.at_s + late_s, 2), *owner, city))
+    return with_steps(scenario, tuple(steps), ())

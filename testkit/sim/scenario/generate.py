@@ -31,6 +31,7 @@ from testkit.sim.scenario.fault_templates import (
 from testkit.sim.scenario.feature_templates import (
     with_cell_template,
     with_city_order,
+    with_city_restarts,
     with_contended_names,
     with_drain_template,
     with_federation_template,
@@ -57,6 +58,8 @@ _FLEETING_EVERY, _FLEETING = 12, 1
 _RESTARTS_EVERY, _RESTARTS = 9, 4
 # In every n-th world a workload is rolled out from city to city.
 _CITIES_EVERY, _CITIES = 26, 23
+# In every n-th world a workload is restarted in one of its cities.
+_CITY_RESTARTS_EVERY, _CITY_RESTARTS = 7, 2
 # In every n-th world a workload is stopped and started, or its project suspended and resumed.
 _HALTED_EVERY, _HALTED = 12, 7
 # In every n-th world rollouts use surge.
@@ -89,6 +92,13 @@ _SECOND_PERCENT = 6
 
 
 def scenario_of(seed: int) -> Scenario:
+    scenario = _scenario_without_city_restarts(seed)
+    if seed % _CITY_RESTARTS_EVERY == _CITY_RESTARTS:
+        return with_city_restarts(stream(seed, "workload", "city-restarts"), scenario)
+    return scenario
+
+
+def _scenario_without_city_restarts(seed: int) -> Scenario:
     size = draw_size(stream(seed, "layout", "size"))
     layout = draw_layout(stream(seed, "layout"), size)
     if seed % _TIGHT_EVERY == 0:

@@ -282,6 +282,17 @@ class OrderCities:
 
 
 @dataclass(frozen=True, slots=True)
+class RestartCity:
+    """Replace the instances in one city, as ``rollout restart --city`` does. Without effect if the
+    workload does not list the city."""
+
+    at_s: float
+    project: str
+    name: str
+    city: str
+
+
+@dataclass(frozen=True, slots=True)
 class StopWorkload:
     """Stop the instances, which keep their identity."""
 
@@ -420,6 +431,7 @@ _Changes = (
     | RollCarefully
     | AllowSurge
     | OrderCities
+    | RestartCity
     | StopWorkload
     | StartWorkload
     | MoveWorkload
