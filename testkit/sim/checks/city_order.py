@@ -4,7 +4,8 @@ I30: with ``Sequential`` or ``CanaryCity`` a city gets another template only whe
 it have completed that template, or if a rule applies it at once: the earlier city is skipped, the
 template is the one that another city never left, or a rollback restores it.
 
-I31: a rollback restores exactly the template that its revision records.
+I31: a rollback restores exactly the template that its revision records, with the last restart of
+the city.
 
 The cells are the ground truth: a city has completed a template when its own cell has reported a
 complete rollout of it. What an operator edited, and planes that were restored, are not checked.
@@ -23,6 +24,7 @@ from datum_compute.api.kinds import DEPLOYMENT, REVISION, WORKLOAD
 from datum_compute.api.meta.codec import JsonObject, from_json
 from datum_compute.planning.rollout.suspension import NO_REACHABLE_CELL
 from datum_compute.planning.workload.city_order import city_order_of, is_rolled_back
+from datum_compute.planning.workload.templates import with_city_restart
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.checks.state import ClusterState, RowChange, condition, is_terminating
 
@@ -169,8 +171,11 @@ def _find_undo_problem(
     uid, restored = workload["metadata"]["uid"], from_json(after, WorkloadDeployment)
     for _, row in state.rows_of(plane, REVISION.resource):
         if (row["spec"]["workloadRef"]["uid"], row["spec"]["revision"]) == (uid, number):
-            recorded = from_json(row, WorkloadRevision)
-            if recorded.spec.template == restored.spec.template:
+            recorded = from_json(row, WorkloadRevision).spec.template
+            restarts = workload["spec"].get("restarts", ())
+            own = [r["at"] for r in restarts if r["cityCode"] == restored.spec.city_code]
+            # A restart of one city applies to whatever template the city has.
+            if with_city_restart(recorded, own[-1] if own else "") == restored.spec.template:
                 return ""
     return (
         f"I31: {plane} {after['metadata']['name']} differs from revision {number} after a rollback"
