@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from datum_compute.api import labels
-from datum_compute.api.kinds import CLAIM, GRANT, INSTANCE, NAMESPACE
+from datum_compute.api.kinds import CLAIM, GRANT, INSTANCE, NAMESPACE, SERVER
 from datum_compute.api.meta.codec import JsonObject
 from testkit.sim.actors.users import DesiredWorkload
 from testkit.sim.checks.expected_state import ExpectedState
@@ -69,6 +69,20 @@ def test_i2_a_claim_is_released_while_its_machine_runs(scene: Scene) -> None:
     scene.run_machine("web-0", "a")
     scene.drop(ALPHA, CLAIM, "instance-web-0")
     assert scene.violation.startswith("I2")
+
+
+@pytest.mark.parametrize("has_instance", [True, False])
+def test_i2_accepts_a_machine_that_a_late_write_started_without_an_instance(
+    scene: Scene, has_instance: bool
+) -> None:
+    scene.state.writes_come_late = True
+    claim(scene, "web-0")
+    scene.put(CELL, SERVER, "web-0", metadata={"labels": {labels.INSTANCE_UID: "uid-web-0"}})
+    scene.run_machine("web-0", "uid-web-0")
+    if has_instance:
+        scene.put(CELL, INSTANCE, "web-0", spec=gated())
+    scene.drop(ALPHA, CLAIM, "instance-web-0")
+    assert scene.violation.startswith("I2") == has_instance
 
 
 def test_an_instance_of_an_operator_that_holds_quota_makes_it_scarce(scene: Scene) -> None:

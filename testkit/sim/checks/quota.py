@@ -15,7 +15,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from datum_compute.api import labels
 from datum_compute.api.compute.instance import QUOTA_GRANTED
 from datum_compute.api.conditions import Reason
-from datum_compute.api.kinds import BUCKET, CLAIM, CLUSTER, GRANT, INSTANCE, NAMESPACE, WORKLOAD
+from datum_compute.api.kinds import (
+    BUCKET,
+    CLAIM,
+    CLUSTER,
+    GRANT,
+    INSTANCE,
+    NAMESPACE,
+    SERVER,
+    WORKLOAD,
+)
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.planes import HUB, cell_plane, project_plane
 from datum_compute.api.quota import GRANTED
@@ -116,9 +125,26 @@ def i2_claim_outlives_its_machine(state: ClusterState, change: RowChange) -> str
         return ""
     for plane, machine_id in state.machines():
         lied_about = machine_id in state.providers[plane].lied_about
-        if plane == cell and machine_id.rpartition("/")[0] == slot and not lied_about:
+        if plane != cell or machine_id.rpartition("/")[0] != slot or lied_about:
+            continue
+        if not _was_started_by_late_write(state, cell, slot):
             return f"I2: {change.plane} {change.key.name} is released, {cell} {machine_id} runs"
     return ""
+
+
+def _was_started_by_late_write(state: ClusterState, cell: str, slot: str) -> bool:
+    """Return True if a write that arrived late recreated a Server whose Instance was gone.
+
+    The cell deletes that Server as soon as it observes it.
+    """
+    namespace, _, name = slot.partition("/")
+    rows = state.rows.get(cell, {})
+    server = rows.get(ObjectKey(SERVER.resource, namespace, name))
+    if not state.writes_come_late or server is None:
+        return False
+    instance = rows.get(ObjectKey(INSTANCE.resource, namespace, name))
+    owner = server["metadata"].get("labels", {}).get(labels.INSTANCE_UID)
+    return instance is None or instance["metadata"]["uid"] != owner
 
 
 def _is_released_with_namespace(state: ClusterState, change: RowChange) -> bool:
