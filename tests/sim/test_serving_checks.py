@@ -147,6 +147,16 @@ def test_i28_a_server_is_reported_as_down_while_its_machine_serves(
     assert scene.violation.startswith("I28") != fine
 
 
+def test_i28_accepts_that_a_server_which_is_being_stopped_serves_its_last_connections(
+    scene: Scene,
+) -> None:
+    put_server(scene, "Running")
+    stopping = {"phase": "Stopped", "reason": "Stopping"}
+    metadata = {"uid": "a"}
+    scene.put(CELL, SERVER, "web-0", spec={"suspended": True}, status=stopping, metadata=metadata)
+    assert not scene.violation
+
+
 def test_i28_a_machine_is_removed_while_its_instance_is_desired(scene: Scene) -> None:
     put_server(scene, "Running")
     machine_id = f"{HOME}/web-0/a"

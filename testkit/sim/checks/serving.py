@@ -138,6 +138,8 @@ def _find_wrong_report(state: ClusterState, change: RowChange) -> str:
         return ""
     if not _is_up(before) or _is_up(after) or _phase(after) == "Unknown":
         return ""
+    if after.get("spec", {}).get("suspended"):
+        return ""  # it is being stopped, and serves until its connections have ended
     provider = state.providers.get(PlaneName(change.plane))
     machine_id = f"{change.key.namespace}/{change.key.name}/{after['metadata']['uid']}"
     if provider is None or machine_id in (*provider.lied_about, *provider.hidden):
