@@ -258,8 +258,8 @@ def _surge_removed_early() -> Iterator[None]:
     available."""
 
     def make(original: Any) -> Any:
-        def removals(current: Any, refused: Any, lower: Any) -> Any:
-            return original(current, refused, replace(lower, is_done=True))
+        def removals(current: Any, refused: Any, desired: Any) -> Any:
+            return original(current, refused, replace(desired, is_done=True))
 
         return removals
 

@@ -56,6 +56,11 @@ def with_scale(deployment: WorkloadDeployment, **changes: Any) -> WorkloadDeploy
     return msgspec.structs.replace(deployment, spec=spec)
 
 
+def with_stopped(deployment: WorkloadDeployment, *, stopped: bool) -> WorkloadDeployment:
+    spec = msgspec.structs.replace(deployment.spec, stopped=stopped)
+    return msgspec.structs.replace(deployment, spec=spec)
+
+
 @dataclass
 class City:
     """A deployment and its instances, of which each pass changes some."""
@@ -219,7 +224,7 @@ def test_as_many_instances_are_replaced_together_as_surge_instances_serve(policy
     assert found.reconcile() == ["delete-3", "delete-2"]
 
 
-def test_surge_slots_do_not_wait_for_lower_slots() -> None:
+def test_surge_slots_do_not_wait_for_desired_slots() -> None:
     found = city(3, max_surge=1)
     del found.instances[1]
     found.instances[0] = an_instance(0, "web:0", ready=False)
@@ -316,6 +321,32 @@ def test_a_surge_instance_without_a_host_is_given_up_after_some_time() -> None:
     found.now = at(PATIENCE_S)
     assert found.reconcile() == ["delete-1"]
     assert found.surge_condition() is not None
+
+
+def test_a_surge_instance_that_was_stopped_gets_time_to_find_a_host_again() -> None:
+    found = city()
+    found.reconcile()
+    found.now = at(100)
+    found.deployment = with_stopped(found.deployment, stopped=True)
+    found.reconcile()
+    found.now = at(200)
+    found.deployment = with_stopped(found.deployment, stopped=False)
+    found.instances[1] = with_ready_reason(found.instances[1], "Unschedulable")
+    for seconds in (0, PATIENCE_S - 1):
+        found.now = at(200 + seconds)
+        assert found.reconcile() == []
+    found.now = at(200 + PATIENCE_S)
+    assert found.reconcile() == ["delete-1"]
+
+
+def test_a_stopped_rollout_does_not_continue_without_surge() -> None:
+    found = city()
+    found.reconcile()
+    found.deployment = with_stopped(found.deployment, stopped=True)
+    found.instances[1] = waiting_for_quota(found.instances[1])
+    found.now = at(PATIENCE_S)
+    assert found.reconcile() == []
+    assert found.surge_condition() is None
 
 
 def test_a_rollout_continues_with_the_surge_instances_that_have_quota() -> None:

@@ -1,22 +1,23 @@
-"""Surge slots: temporary instances that serve while a rollout replaces the others.
+"""Surge slots: temporary instances that serve while a rollout replaces the desired ones.
 
-The surge slots of a deployment are the ordinals ``minReplicas`` to ``minReplicas + maxSurge - 1``.
+The desired slots of a deployment are the ordinals below ``minReplicas``. Its surge slots are the
+ordinals ``minReplicas`` to ``minReplicas + maxSurge - 1``.
 
 Rules:
-- A surge instance is created while a lower slot has an outdated instance that serves. Both
-  management policies create all surge instances together, before the first replacement.
+- Surge instances are created while a desired slot has an outdated instance that serves. Both
+  management policies create all of them together, before the first replacement.
 - Each surge instance is created once per template, which ``status.surge`` records. A surge instance
-  that crashes is not replaced.
-- No serving instance is replaced until all surge instances are available. A broken image therefore
-  stops the rollout while the old instances serve.
-- If the quota claim of a surge instance is denied, or if after ``PATIENCE_S`` its claim is
-  undecided or no host has room, the surge instance is removed. If none is left, the rollout
-  continues without surge. This is recorded as ``SurgeUnavailable`` first, so that the reason for a
-  loss of service is visible.
-- A lower slot takes precedence over surge instances for quota, but at least one instance of the
-  lower slots has to serve then.
-- Surge instances are removed when all lower slots are updated and available. An outdated one, as
-  after an undo, is removed first, as soon as enough other instances serve.
+  that crashes is not created again.
+- No serving instance of a desired slot is replaced until all surge instances are available. If the
+  new image is broken, the old instances therefore keep serving.
+- A surge instance is removed if its quota claim is denied, or if after ``PATIENCE_S`` its claim is
+  undecided or no host has room for it. If none is left, the rollout continues without surge. The
+  status records this as ``SurgeUnavailable`` before the first instance is replaced, so that users
+  see the reason of a loss of service.
+- If the quota does not suffice for both, a desired slot takes precedence over surge instances,
+  provided that enough desired slots serve, at least one.
+- Surge instances are removed when all desired slots are updated and available. Surge instances of
+  an older template, as after an undo, are removed as soon as enough other instances serve.
 - A deployment that is paused, stopped or suspended creates no surge instance. A deployment whose
   instances can sleep has none, because a connection waits until an instance is awake.
 - A quota claim of a surge slot is released with its instance (``planning/quota/claims.py``).
@@ -24,7 +25,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from datum_compute.api.compute.deployment import (
@@ -57,7 +58,7 @@ from datum_compute.planning.rollout.slots import (
     is_observed_not_ready,
     wanted_replicas,
 )
-from datum_compute.planning.rollout.suspension import halt_reason
+from datum_compute.planning.rollout.suspension import halt_reason, resumed_at
 from datum_compute.planning.workload.templates import template_hash
 
 SURGE_AVAILABLE = "SurgeAvailable"  # condition type; it exists only while it is False
@@ -120,9 +121,9 @@ class Surge:
     available: frozenset[int] = frozenset()
     to_create: tuple[int, ...] = ()
     removals: tuple[SurgeRemoval, ...] = ()
-    # No serving instance of a lower slot may be replaced until the surge slots have changed.
+    # No serving instance of a desired slot may be replaced before the next change of a surge slot.
     delays_replacement: bool = False
-    # It is recorded that no surge instance can run.
+    # The status records that no surge instance can run, so the rollout may continue without.
     continues_without: bool = False
     # Why surge instances are missing; empty if none is.
     unavailable_cause: str = ""
@@ -150,9 +151,9 @@ def find_surge(
     if not limit:
         return NO_SURGE
     current_hash = template_hash(spec.template)
-    lower = _observe_lower_slots(deployment, slots, wanted, quota_waiting, current_hash)
+    desired = _observe_desired_slots(deployment, slots, wanted, quota_waiting, current_hash)
     record = deployment.status.surge
-    if record is None and not lower.is_outdated:
+    if record is None and not desired.is_outdated:
         return NO_SURGE
     is_recorded_rollout = record is not None and record.template_hash == current_hash
     recorded = _surge_ordinals(record.ordinals if record else "", wanted)
@@ -160,24 +161,27 @@ def find_surge(
     ordinals = range(wanted, wanted + limit)
     present = {n: slots.by_ordinal[n] for n in ordinals if n in slots.by_ordinal}
     updated = {n for n, i in present.items() if is_current(i, current_hash, spec.template.spec)}
-    is_held = spec.paused or halt_reason(spec) is not None
-    is_rolling = lower.is_outdated and not is_held
+    is_halted = halt_reason(spec) is not None
+    can_proceed = not spec.paused and not is_halted
+    is_rolling = desired.is_outdated and can_proceed
     # After a scale-down in a rollout, instances of former slots are used as surge instances.
     found = {
         number: instance for number, instance in present.items() if is_rolling or number in recorded
     }
     current = {n: i for n, i in found.items() if n in updated and not i.is_terminating}
     to_create: tuple[int, ...] = ()
-    if lower.needs_surge and not is_held:
+    if desired.needs_surge and can_proceed:
         to_create = tuple(n for n in ordinals if n not in slots.by_ordinal and n not in created)
     created = created | current.keys() | frozenset(to_create)
-    refused = _find_refused(current, lower, now)
+    resumed = resumed_at(deployment, now)
+    patience_left_s = {n: _patience_left_s(i, resumed, now) for n, i in current.items()}
+    refused = {} if is_halted else _find_refused(current, desired, patience_left_s)
     available = slots.available & (current.keys() - refused.keys())
     reported = find_condition(deployment.status.conditions, SURGE_AVAILABLE)
     cause = next(iter(refused.values()), "")
     if not cause and is_recorded_rollout and reported is not None:
         cause = reported.message
-    is_missing = lower.needs_surge and not is_held and not found and not to_create
+    is_missing = desired.needs_surge and can_proceed and not found and not to_create
     if not cause and is_missing:
         cause = "The rollout continues without surge: its surge instances were deleted"
     continues_without = is_missing and is_recorded_rollout and reported is not None
@@ -187,12 +191,12 @@ def find_surge(
         available=available,
         to_create=to_create,
         removals=(
-            *current_removals(current, refused, lower),
-            *outdated_removals(outdated, slots, lower, is_held=is_held),
+            *current_removals(current, refused, desired),
+            *outdated_removals(outdated, slots, desired, can_proceed=can_proceed),
         ),
-        delays_replacement=lower.is_outdated
+        delays_replacement=desired.is_outdated
         and not continues_without
-        and (bool(to_create) or not _is_in_place(found, created, available)),
+        and (bool(to_create) or not _are_all_available(found, created, available)),
         continues_without=continues_without,
         unavailable_cause=cause,
         record=SurgeSlots(
@@ -200,9 +204,12 @@ def find_surge(
             ordinals=format_ordinals(sorted(found.keys() | set(to_create))),
             created=format_ordinals(sorted(created)),
         )
-        if found or lower.is_outdated or not lower.is_done
+        if found or desired.is_outdated or not desired.is_done
         else None,
-        requeue_after_s=_requeue_s(current, refused, now, is_new=bool(cause) and reported is None),
+        requeue_after_s=_requeue_s(
+            patience_left_s.values(),
+            has_new_record=bool(refused) or (bool(cause) and reported is None),
+        ),
     )
 
 
@@ -212,27 +219,27 @@ def _surge_ordinals(text: str, wanted: int) -> frozenset[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class _LowerSlots:
-    """The slots below the surge slots."""
+class _DesiredSlots:
+    """The slots below ``minReplicas``."""
 
-    is_outdated: bool  # an instance has an older template
-    needs_surge: bool  # such an instance serves
-    in_service: int
+    is_outdated: bool  # at least one instance has an older template
+    needs_surge: bool  # at least one instance of an older template serves
+    in_service: int  # number of slots whose instance serves
     # How many slots have to be in service during the rollout.
     required: int
-    # All are updated and available, except slots that wait for quota.
+    # All slots are updated and available, except those that wait for quota.
     is_done: bool
-    # The instance of a slot that needs the quota of surge instances, or the empty string.
+    # Name of an instance that needs the quota of surge instances; empty if there is none.
     short_of_quota: str
 
 
-def _observe_lower_slots(
+def _observe_desired_slots(
     deployment: WorkloadDeployment,
     slots: Slots,
     wanted: int,
     quota_waiting: frozenset[int],
     current_hash: str,
-) -> _LowerSlots:
+) -> _DesiredSlots:
     spec = deployment.spec
     is_outdated = needs_surge = False
     updated: set[int] = set()
@@ -254,7 +261,7 @@ def _observe_lower_slots(
     counted = wanted - len(quota_waiting)
     unavailable = unavailable_max(spec, counted, without_surge=True)
     awaited = frozenset(range(wanted)) - quota_waiting
-    return _LowerSlots(
+    return _DesiredSlots(
         is_outdated=is_outdated,
         needs_surge=needs_surge,
         in_service=in_service,
@@ -265,13 +272,15 @@ def _observe_lower_slots(
 
 
 def _find_refused(
-    current: Mapping[int, Instance], lower: _LowerSlots, now: str
+    current: Mapping[int, Instance],
+    desired: _DesiredSlots,
+    patience_left_s: Mapping[int, float],
 ) -> Mapping[int, str]:
-    """Return the surge instances that are given up, each with the cause."""
+    """Return the surge instances without which the rollout continues, each with the cause."""
     causes = {
-        number: f"{lower.short_of_quota} needs the quota"
-        if lower.short_of_quota
-        else _refusal(instance, now)
+        number: f"{desired.short_of_quota} needs the quota"
+        if desired.short_of_quota
+        else _refusal(instance, is_late=patience_left_s[number] == 0)
         for number, instance in current.items()
     }
     return {
@@ -281,12 +290,12 @@ def _find_refused(
     }
 
 
-def _refusal(instance: Instance, now: str) -> str:
-    """Return why a surge instance gets no machine; empty if it may get one.
+def _refusal(instance: Instance, *, is_late: bool) -> str:
+    """Return why the rollout does not wait for a surge instance; empty if it does.
 
-    An instance that has failed, for example because of its image, is not refused.
+    Only missing quota and missing room on hosts are such causes. The rollout waits for an instance
+    that fails for another cause, for example because of its image.
     """
-    is_late = _patience_left_s(instance, now) == 0
     if QUOTA in gate_names(instance):
         denial = find_quota_denial(instance.status.conditions)
         if denial is not None:
@@ -298,45 +307,53 @@ def _refusal(instance: Instance, now: str) -> str:
     return f"no host has room: {ready.message}" if is_late else ""
 
 
-def _patience_left_s(instance: Instance, now: str) -> float:
+def _patience_left_s(instance: Instance, resumed: str | None, now: str) -> float:
+    """Return how long the rollout still waits for a surge instance to get quota and a host.
+
+    The time starts again at ``resumed``, because an instance that was stopped needs a host again.
+    """
     if now == EPOCH:  # the time is unknown
         return PATIENCE_S
-    return remaining_s(instance.metadata.creation_timestamp or EPOCH, PATIENCE_S, now)
+    starts = (instance.metadata.creation_timestamp or EPOCH, resumed or EPOCH)
+    return max(remaining_s(start, PATIENCE_S, now) for start in starts)
 
 
 def current_removals(
-    current: Mapping[int, Instance], refused: Mapping[int, str], lower: _LowerSlots
+    current: Mapping[int, Instance], refused: Mapping[int, str], desired: _DesiredSlots
 ) -> Iterator[SurgeRemoval]:
     for number in sorted(current, reverse=True):
         if number in refused:
             yield SurgeRemoval(number, refused[number], only_if_unchanged=True)
-        elif lower.is_done and not lower.is_outdated:
+        elif desired.is_done and not desired.is_outdated:
             yield SurgeRemoval(number, "the rollout is complete")
 
 
 def outdated_removals(
-    outdated: Mapping[int, Instance], slots: Slots, lower: _LowerSlots, *, is_held: bool
+    outdated: Mapping[int, Instance], slots: Slots, desired: _DesiredSlots, *, can_proceed: bool
 ) -> Iterator[SurgeRemoval]:
-    """Yield the removals of outdated surge instances, as far as enough other instances serve."""
-    if is_held and lower.is_outdated:
+    """Yield the removals of outdated surge instances, as far as enough other instances serve.
+
+    ``can_proceed`` is False while the deployment is paused, stopped or suspended.
+    """
+    if desired.is_outdated and not can_proceed:
         return
-    in_service = lower.in_service + len(outdated.keys() & slots.serving)
+    in_service = desired.in_service + len(outdated.keys() & slots.serving)
     for number in sorted(outdated, reverse=True):
         reason = "surge instance of an older template"
         if number in slots.serving:
-            is_deferred = in_service <= lower.required
+            is_deferred = in_service <= desired.required
             yield SurgeRemoval(number, reason, is_deferred=is_deferred)
             in_service -= not is_deferred
         elif number not in slots.unobserved and is_observed_not_ready(outdated[number]):
             yield SurgeRemoval(number, f"{reason} is not ready", only_if_unchanged=True)
 
 
-def _is_in_place(
+def _are_all_available(
     found: Mapping[int, Instance], created: frozenset[int], available: frozenset[int]
 ) -> bool:
-    """Return True if there are surge instances, and no other one is awaited.
+    """Return True if there are surge instances, and the rollout has to wait for none of them.
 
-    Each is then available, or it is terminating and is not created again for this template.
+    A surge instance that terminates and is not created again for this template does not count.
     """
     return bool(found) and all(
         number in available or (instance.is_terminating and number in created)
@@ -344,14 +361,11 @@ def _is_in_place(
     )
 
 
-def _requeue_s(
-    current: Mapping[int, Instance], refused: Mapping[int, str], now: str, *, is_new: bool
-) -> float | None:
-    """Return when an instance has waited long enough, or when a new record can be acted on."""
-    if is_new or refused:
+def _requeue_s(patience_left_s: Iterable[float], *, has_new_record: bool) -> float | None:
+    """Return the delay until a surge instance has waited ``PATIENCE_S``, or after a new record."""
+    if has_new_record:
         return CONTINUE_AFTER_S
-    left_s = (_patience_left_s(instance, now) for instance in current.values())
-    return min((seconds for seconds in left_s if seconds > 0), default=None)
+    return min((seconds for seconds in patience_left_s if seconds > 0), default=None)
 
 
 def surge_conditions(deployment: WorkloadDeployment, surge: Surge, now: str) -> list[Condition]:
