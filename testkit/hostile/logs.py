@@ -15,7 +15,7 @@ from datum_compute.drivers.containers.engine import Engine
 from datum_compute.drivers.containers.logs import read_page
 from datum_compute.drivers.containers.machine import Machine
 from datum_compute.drivers.containers.operations import ContainerOperations
-from datum_compute.drivers.logs import LogPage, LogPosition, LogQuery
+from datum_compute.drivers.logs import LogOwner, LogPage, LogPosition, LogQuery, WorkloadLog
 
 _TIME = b"2026-01-01T00:00:00Z "
 _FROM_START = LogQuery(cursor={"u/app": LogPosition(second=1, lines=0)})
@@ -74,9 +74,14 @@ class _NoContext:
 
 
 class _EmptyArchive:
-    async def save(self, machine_id: str, container: str, framed: bytes) -> None: ...
+    async def save(
+        self, machine_id: str, container: str, framed: bytes, owner: LogOwner
+    ) -> None: ...
 
-    async def load(self, server: str) -> list[tuple[str, str, bytes]]:
+    async def load(self, server: str, workload_uid: str = "") -> list[tuple[str, str, bytes]]:
+        return []
+
+    async def find(self, namespace: str, workload: str) -> list[WorkloadLog]:
         return []
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from datum_compute.app.container_host import (
     FILE_AGE_MAX_S,
@@ -26,6 +27,7 @@ from datum_compute.app.container_host import (
 from datum_compute.app.state_directory import StateError
 from datum_compute.drivers.containers.engine import Engine, EngineTimeout, EngineVersion
 from datum_compute.drivers.driver import DataFile, PermanentError, TransientError
+from datum_compute.drivers.logs import LogOwner
 from datum_compute.drivers.queries import CrashReport
 from testkit.sim.loop import VirtualLoop, run_virtual
 
@@ -103,13 +105,36 @@ def test_volumes_of_removed_and_of_unknown_machines_are_deleted(tmp_path: Path) 
     assert (kept.exists(), gone.exists(), lost.exists()) == (True, False, False)
 
 
+WEB = LogOwner(workload="web", uid="uid-1", city="DFW")
+
+
 async def test_archived_logs_are_found_by_the_name_of_the_instance(tmp_path: Path) -> None:
     archive = LogFiles(tmp_path / "logs" / "dfw", lambda: 0.0)
-    await archive.save("ns/web/1", "app", b"one")
-    await archive.save("ns/web-other/1", "app", b"other")
-    await archive.save("ns/web/2", "app", b"")
+    await archive.save("ns/web/1", "app", b"one", WEB)
+    await archive.save("ns/web-other/1", "app", b"other", WEB)
+    await archive.save("ns/web/2", "app", b"", WEB)
     assert await archive.load("ns/web") == [("ns/web/1", "app", b"one")]
     assert await archive.load("ns/other") == []
+
+
+async def test_archived_logs_of_workloads_with_the_same_name_are_not_mixed(
+    tmp_path: Path,
+) -> None:
+    archive = LogFiles(tmp_path / "logs" / "dfw", time.time)
+    second = replace(WEB, uid="uid-2")
+    await archive.save("ns/web-0/1", "app", b"first", WEB)
+    await archive.save("ns/web-0/2", "app", b"second", second)
+    await archive.save("ns/web-0/3", "app", b"of an earlier release", LogOwner())
+    found = await archive.load("ns/web-0", "uid-1")
+    assert [frames for _, _, frames in found] == [b"first", b"of an earlier release"]
+    assert len(await archive.load("ns/web-0")) == 3
+    listed = await archive.find("ns", "web")
+    assert [(log.instance, log.workload_uid, log.city) for log in listed] == [
+        ("web-0", "uid-1", "DFW"),
+        ("web-0", "uid-2", "DFW"),
+    ]
+    assert await archive.find("other", "web") == []
+    assert await archive.find("ns", "web-0") == []
 
 
 async def test_the_oldest_logs_are_deleted_by_size_and_by_age(
@@ -118,16 +143,16 @@ async def test_the_oldest_logs_are_deleted_by_size_and_by_age(
     now_s = 1_000_000.0
     archive = LogFiles(tmp_path / "logs" / "dfw", lambda: now_s)
     for number in range(3):
-        await archive.save(f"ns/web/{number}", "app", b"x" * 10)
+        await archive.save(f"ns/web/{number}", "app", b"x" * 10, WEB)
         (file,) = (tmp_path / "logs" / "dfw").glob(f"*%2F{number},app*")
         os.utime(file, (now_s + number, now_s + number))
     monkeypatch.setattr(archive._files, "_limits", Limits(bytes_max=35, files_max=100))
-    await archive.save("ns/web/3", "app", b"x" * 10)
+    await archive.save("ns/web/3", "app", b"x" * 10, WEB)
     assert [machine for machine, _, _ in await archive.load("ns/web")] == [
         *("ns/web/1", "ns/web/2", "ns/web/3"),
     ]
     now_s += FILE_AGE_MAX_S + 1.5
-    await archive.save("ns/web/4", "app", b"x")
+    await archive.save("ns/web/4", "app", b"x", WEB)
     assert "ns/web/1" not in [machine for machine, _, _ in await archive.load("ns/web")]
 
 

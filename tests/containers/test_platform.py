@@ -157,6 +157,23 @@ def test_logs_of_all_cities_are_merged_and_outlive_their_instances(
     assert real.run("logs", "talk", "--instance=missing").stdout == ""
 
 
+def test_logs_of_a_deleted_workload_are_kept_and_not_mixed_with_a_new_one_of_the_name(
+    real: Real, engine: TestEngine
+) -> None:
+    engine.publish("kept:1", "v1", 'CMD ["sh", "-c", "echo first $VERSION; sleep 1000"]')
+    engine.publish("kept:2", "v2", 'CMD ["sh", "-c", "echo first $VERSION; sleep 1000"]')
+    done = real.deploy("kept", f"--image={engine.image('kept:1')}", "--city=DFW")
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = real.run("destroy", "kept", "--confirm=kept")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = real.run("logs", "kept")
+    assert (found.returncode, found.stdout) == (0, "first v1\n"), found.stderr
+    assert "is deleted" in found.stderr
+    done = real.deploy("kept", f"--image={engine.image('kept:2')}", "--city=DFW")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert real.run("logs", "kept").stdout == "first v2\n"
+
+
 def test_logs_require_permission(real: Real, engine: TestEngine) -> None:
     done = real.deploy("web", f"--image={engine.image('web:1')}", "--city=DFW")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -27,7 +27,8 @@ from datum_compute.api.planes import PlaneName, cell_plane, path_prefix
 from datum_compute.client.client import Client
 from datum_compute.client.transport.in_process import InProcessTransport
 from datum_compute.client.transport.websocket import WebSocket
-from datum_compute.drivers.logs import LogLine, LogPage, LogPosition, LogQuery
+from datum_compute.drivers.driver import TransientError
+from datum_compute.drivers.logs import LogLine, LogPage, LogPosition, LogQuery, WorkloadLog
 from datum_compute.drivers.queries import (
     CrashReport,
     DriverReport,
@@ -141,6 +142,7 @@ class FakeCell:
     servers: tuple[str, ...]
     sessions: list[Echo] = field(default_factory=list)
     configs: tuple[bytes, ...] = ()
+    is_unreachable: bool = False
 
     async def log_page(self, server: str, query: LogQuery) -> LogPage:
         if server not in self.servers:
@@ -148,6 +150,20 @@ class FakeCell:
         place = LogPosition(second=1, lines=len(query.cursor))
         line = LogLine(time="1970-01-01T00:00:01Z", container="app", stream="out", text=repr(query))
         return LogPage(lines=[line], cursor={"one/app": place})
+
+    async def workload_logs(self, namespace: str, workload: str) -> list[WorkloadLog]:
+        if self.is_unreachable:
+            raise TransientError("cannot reach cell iad")
+        return [
+            WorkloadLog(
+                instance=server.partition("/")[2],
+                workload_uid=f"uid-of-{workload}",
+                city="DFW",
+                written_at="2026-01-01T00:00:00Z",
+            )
+            for server in self.servers
+            if server.startswith(f"{namespace}/")
+        ]
 
     async def usage(self, server: str) -> Usage | None:
         return Usage(cpu_millicores=7) if server in self.servers else None

@@ -18,6 +18,7 @@ from datum_compute.api.gateway import (
     decode_exec_result,
     drivers_path,
     instance_path,
+    logs_path,
 )
 from datum_compute.api.http import Request, Response
 from datum_compute.api.planes import cell_plane, path_prefix
@@ -62,7 +63,11 @@ def test_a_cell_of_another_process_is_queried_through_its_own_gateway() -> None:
         other = build_world(world.server, {DFW: cell}, cell)
         client = other.client(prefix=path_prefix(DFW))
         world.endpoints.add(DFW, RemoteCell("dfw", client))
-        page = await world.client().get_raw(LOG, {"tail": "3", "sinceSeconds": "60"})
+        query = {"tail": "3", "sinceSeconds": "60", "workloadUID": "uid-1"}
+        page = await world.client().get_raw(LOG, query)
+        assert "workload_uid='uid-1'" in page["lines"][0]["text"]
+        listed = await world.client().get_raw(logs_path("default"), {"workload": "web"})
+        assert [item["workloadUid"] for item in listed["items"]] == ["uid-of-web"]
         assert "tail=3" in page["lines"][0]["text"]
         assert f"since_s={world.server.clock.now_s - 60}" in page["lines"][0]["text"]
         assert (await world.client().get_raw(USAGE))["cpuMillicores"] == 7

@@ -22,6 +22,7 @@ from datum_compute.api.gateway import (
     drivers_path,
     images_path,
     instance_path,
+    logs_path,
     resize_message,
 )
 from datum_compute.api.http import Request
@@ -120,6 +121,31 @@ def test_a_command_ends_when_its_user_loses_access() -> None:
             ("eve", 101, "AccessTakenAway", "create", "exec"),
             ("eve", 403, "Forbidden", "create", "exec"),
         ]
+
+    run_in_world(scenario)
+
+
+def test_the_instances_of_a_workload_with_a_log_are_listed() -> None:
+    async def scenario(world: GatewayWorld) -> None:
+        path, query = logs_path("default"), {"workload": "web"}
+        with pytest.raises(Forbidden):
+            await world.client(EVE).get_raw(path, query)
+        await world.grant_eve("log", "get")
+        found = await world.client(EVE).get_raw(path, query)
+        assert found["problems"] == []
+        (item,) = found["items"]
+        assert (item["instance"], item["workloadUid"], item["city"]) == ("web", "uid-of-web", "DFW")
+        world.cell.is_unreachable = True
+        found = await world.client(EVE).get_raw(path, query)
+        assert found == {"items": [], "problems": ["cannot reach cell iad"]}
+
+    run_in_world(scenario)
+
+
+def test_logs_can_be_limited_to_one_workload() -> None:
+    async def scenario(world: GatewayWorld) -> None:
+        found = await world.client().get_raw(LOG, {"workloadUID": "uid-1"})
+        assert "workload_uid='uid-1'" in found["lines"][0]["text"]
 
     run_in_world(scenario)
 

@@ -82,6 +82,11 @@ def drivers_path(namespace: str) -> str:
     return f"{ROOT}/namespaces/{quote(namespace, safe='')}/drivers"
 
 
+def logs_path(namespace: str) -> str:
+    """Return the path that lists the instances of a workload with a log, also deleted ones."""
+    return f"{ROOT}/namespaces/{quote(namespace, safe='')}/logs"
+
+
 def images_path(namespace: str) -> str:
     """Return the path that checks whether an image can be pulled."""
     return f"{ROOT}/namespaces/{quote(namespace, safe='')}/images"

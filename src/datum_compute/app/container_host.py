@@ -16,6 +16,7 @@ from urllib.parse import quote, unquote
 
 from datum_compute.api.meta.codec import DecodeError, decode_as, encode, to_json
 from datum_compute.api.meta.names import NUL, NUL_PROBLEM
+from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.api.planes import PlaneName, member_name
 from datum_compute.app.debounced_file import DebouncedFile
 from datum_compute.app.environment import ProcessEnvironment
@@ -26,6 +27,7 @@ from datum_compute.drivers.containers.engine import Engine, EngineVersion
 from datum_compute.drivers.containers.machine import MachineRecord
 from datum_compute.drivers.containers.operations import ContainerOperations
 from datum_compute.drivers.driver import DataFile, DriverError, PermanentError
+from datum_compute.drivers.logs import LogOwner, WorkloadLog
 from datum_compute.drivers.queries import CrashReport
 
 # --- Signals to processes of containers
@@ -186,33 +188,74 @@ class PrunedDirectory:
 
 
 LOGS = Limits(bytes_max=64 * 1024 * 1024, files_max=10_000)
+LOG_OWNERS = Limits(bytes_max=4 * 1024 * 1024, files_max=10_000)
 READ_BYTES_MAX = 4 * 1024 * 1024  # for one request
 CRASH_REPORTS = Limits(bytes_max=16 * 1024 * 1024, files_max=2000)
 REPORTS_PER_MACHINE_MAX = 10  # so that a crash loop does not evict the reports of other machines
 
 
 class LogFiles:
-    """One file for each container, named after its machine and the container."""
+    """One file for each container, named after its machine and the container.
+
+    The workload of each machine is in a file of its own, named after the machine.
+    """
 
     def __init__(self, folder: Path, unix_s: Callable[[], float]) -> None:
         self._files = PrunedDirectory(folder, ".log", LOGS, unix_s)
+        self._owners = PrunedDirectory(folder, ".owner", LOG_OWNERS, unix_s)
         self._lock = asyncio.Lock()  # only one thread at a time may use the directory
 
-    async def save(self, machine_id: str, container: str, framed: bytes) -> None:
+    async def save(self, machine_id: str, container: str, framed: bytes, owner: LogOwner) -> None:
         if framed:
             async with self._lock:
-                await asyncio.to_thread(self._files.save, (machine_id, container), framed)
+                await asyncio.to_thread(self._save, machine_id, container, framed, owner)
 
-    async def load(self, server: str) -> list[tuple[str, str, bytes]]:
+    async def load(self, server: str, workload_uid: str = "") -> list[tuple[str, str, bytes]]:
         async with self._lock:
-            return await asyncio.to_thread(self._read, server)
+            return await asyncio.to_thread(self._read, server, workload_uid)
 
-    def _read(self, server: str) -> list[tuple[str, str, bytes]]:
+    async def find(self, namespace: str, workload: str) -> list[WorkloadLog]:
+        async with self._lock:
+            return await asyncio.to_thread(self._find, namespace, workload)
+
+    def _save(self, machine_id: str, container: str, framed: bytes, owner: LogOwner) -> None:
+        if owner.uid:
+            self._owners.save((machine_id,), encode(owner))
+        self._files.save((machine_id, container), framed)
+
+    def _read_owners(self) -> dict[str, tuple[LogOwner, Path]]:
+        found = {}
+        for name, file in self._owners.list_unexpired():
+            try:
+                found[name[0]] = (decode_as(file.read_bytes(), LogOwner), file)
+            except (DecodeError, OSError):
+                continue  # written by a later release, or removed meanwhile
+        return found
+
+    def _find(self, namespace: str, workload: str) -> list[WorkloadLog]:
+        with_log = {name[0] for name, _ in self._files.list_unexpired()}
+        found = []
+        for machine_id, (owner, file) in self._read_owners().items():
+            space, _, name = machine_id.rpartition("/")[0].partition("/")
+            if machine_id in with_log and (space, owner.workload) == (namespace, workload):
+                log = WorkloadLog(
+                    instance=name,
+                    workload_uid=owner.uid,
+                    city=owner.city,
+                    written_at=timestamp(file.stat().st_mtime),
+                )
+                found.append(log)
+        return found
+
+    def _read(self, server: str, workload_uid: str) -> list[tuple[str, str, bytes]]:
         """Return the newest files that fit into ``READ_BYTES_MAX``, oldest first."""
         found: list[tuple[str, str, bytes]] = []
+        owners = self._read_owners() if workload_uid else {}
         bytes_left = READ_BYTES_MAX
         for name, file in reversed(self._files.list_unexpired()):
             if len(name) != 2 or name[0].rpartition("/")[0] != server:
+                continue
+            if name[0] in owners and not owners[name[0]][0].is_selected(workload_uid):
                 continue
             content = file.read_bytes()
             bytes_left -= len(content)

@@ -64,6 +64,27 @@ class LogPosition(ApiStruct, frozen=True, kw_only=True):
 LogCursor = Mapping[str, LogPosition]  # by source_key()
 
 
+class LogOwner(ApiStruct, frozen=True, kw_only=True):
+    """The workload whose instance a machine is. Empty if an earlier release started the machine."""
+
+    workload: str = ""
+    uid: str = ""  # of the workload
+    city: str = ""
+
+    def is_selected(self, uid: str) -> bool:
+        """Return False if the machine is known to belong to another workload than ``uid``."""
+        return not uid or self.uid in ("", uid)
+
+
+class WorkloadLog(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
+    """An instance of a workload that has a log, also after its deletion."""
+
+    instance: str
+    workload_uid: str
+    city: str
+    written_at: str  # when the machine was removed; now for a machine that exists
+
+
 class LogPage(ApiStruct, frozen=True, kw_only=True):
     lines: list[LogLine]
     cursor: dict[str, LogPosition]
@@ -78,18 +99,25 @@ class LogQuery:
     since_s: float = 0.0
     previous: bool = False  # lines from before the last start
     cursor: LogCursor = field(default_factory=dict)
+    workload_uid: str = ""  # only machines of this workload; empty: of all with the name
 
 
 class LogArchive(Protocol):
     """The last output of deleted machines, bounded in size and age."""
 
-    async def save(self, machine_id: str, container: str, framed: bytes) -> None: ...
+    async def save(
+        self, machine_id: str, container: str, framed: bytes, owner: LogOwner
+    ) -> None: ...
 
-    async def load(self, server: str) -> list[tuple[str, str, bytes]]:
+    async def load(self, server: str, workload_uid: str = "") -> list[tuple[str, str, bytes]]:
         """Return machine, container and framed lines of the deleted machines of a Server.
 
-        The oldest machine comes first.
+        The oldest machine comes first. ``workload_uid`` omits machines of other workloads.
         """
+        ...
+
+    async def find(self, namespace: str, workload: str) -> list[WorkloadLog]:
+        """Return the deleted machines of all workloads that had the name, oldest first."""
         ...
 
 

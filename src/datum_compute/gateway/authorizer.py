@@ -43,6 +43,7 @@ Dispatch = Callable[[Request], Coroutine[Any, Any, Response]]
 
 IMAGE = "image"
 DRIVERS = "drivers"
+LOGS = "logs"
 _ACCESS_REVIEW = ("authorization.k8s.io/v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews")
 _IMPERSONATE = "impersonate-"
 _CREDENTIAL_PREFIXES = ("authorization", _IMPERSONATE)
@@ -77,7 +78,9 @@ class GatewayTarget:
 
     @property
     def subresource(self) -> str:
-        return "" if self.operation in (IMAGE, DRIVERS) else self.operation
+        if self.operation in (IMAGE, DRIVERS):
+            return ""
+        return "log" if self.operation == LOGS else self.operation
 
 
 class GatewayAuthorizer(Protocol):

@@ -22,6 +22,7 @@ from datum_compute.api.gateway import (
     has_gateway_reason,
     images_path,
     instance_path,
+    logs_path,
 )
 from datum_compute.api.meta.codec import ApiStruct, JsonObject, encode, from_json, to_json
 from datum_compute.api.planes import PlaneName, member_name, plane_role
@@ -30,7 +31,7 @@ from datum_compute.client.auth.kubeconfig import build_client
 from datum_compute.client.client import Client
 from datum_compute.client.transport.websocket import NORMAL, WebSocket
 from datum_compute.drivers.driver import DriverError, TransientError
-from datum_compute.drivers.logs import LogPage, LogQuery
+from datum_compute.drivers.logs import LogPage, LogQuery, WorkloadLog
 from datum_compute.drivers.queries import (
     SIMULATED,
     CrashReport,
@@ -40,6 +41,13 @@ from datum_compute.drivers.queries import (
     ImageCheck,
     Usage,
 )
+
+
+class WorkloadLogs(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
+    """Logs of a workload, and why some cells could not be read."""
+
+    items: list[WorkloadLog]
+    problems: list[str] = []
 
 
 class RemoteCell:
@@ -56,9 +64,19 @@ class RemoteCell:
             "since": str(query.since_s),
             "previous": "true" if query.previous else "",
             "cursor": encode(to_json(dict(query.cursor))).decode() if query.cursor else "",
+            "workloadUID": query.workload_uid,
         }
         found = await self._get(server, "log", {k: v for k, v in parameters.items() if v})
         return from_json(found, LogPage) if found is not None else LogPage(lines=[], cursor={})
+
+    async def workload_logs(self, namespace: str, workload: str) -> list[WorkloadLog]:
+        try:
+            found = await self._client.get_raw(logs_path(namespace), {"workload": workload})
+        except Unreachable as error:
+            raise self._unreachable_error(error) from error
+        except NotFound:
+            return []  # an earlier release, or a cell with simulated machines
+        return from_json(found, WorkloadLogs).items
 
     async def usage(self, server: str) -> Usage | None:
         found = await self._get(server, "usage")
@@ -160,6 +178,8 @@ class CellEndpoint(Protocol):
     """
 
     async def log_page(self, server: str, query: LogQuery) -> LogPage: ...
+
+    async def workload_logs(self, namespace: str, workload: str) -> list[WorkloadLog]: ...
 
     async def usage(self, server: str) -> Usage | None: ...
 

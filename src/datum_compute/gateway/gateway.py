@@ -56,16 +56,18 @@ from datum_compute.drivers.logs import (
     LogPage,
     LogPosition,
     LogQuery,
+    WorkloadLog,
 )
 from datum_compute.drivers.queries import CrashReportList, ExecSession, NoSuchContainer, NotRunning
 from datum_compute.gateway.authorizer import (
     DRIVERS,
     IMAGE,
+    LOGS,
     Dispatch,
     GatewayAuthorizer,
     GatewayTarget,
 )
-from datum_compute.gateway.cells import CellEndpoint, CellEndpoints, read_drivers
+from datum_compute.gateway.cells import CellEndpoint, CellEndpoints, WorkloadLogs, read_drivers
 from datum_compute.gateway.exec_session import relay_exec
 from datum_compute.gateway.image_check import ImageChecker, decode_image_request
 from datum_compute.server.encoding.responses import error_response
@@ -77,7 +79,7 @@ LOG_READERS_MAX, PLANE_LOG_READERS_MAX = 64, 16
 _INSTANCE_PATH = re.compile(
     r"/gateway/v1alpha/namespaces/([^/]+)/instances/([^/]+)/(log|usage|crashes|exec)"
 )
-_NAMESPACE_PATH = re.compile(r"/gateway/v1alpha/namespaces/([^/]+)/(images|drivers)")
+_NAMESPACE_PATH = re.compile(r"/gateway/v1alpha/namespaces/([^/]+)/(images|drivers|logs)")
 _PLANES = ("project", "cell")
 _TRUE_VALUES = ("1", "true")
 
@@ -153,6 +155,8 @@ class Gateway:
                 found = await self._query_cell(target, _read_crashes)
             case "drivers":
                 found = await read_drivers(self._endpoints, target.plane)
+            case "logs":
+                found = await self._list_logs(target, request.query.get("workload", ""))
             case _:
                 return await self._open_exec(request, target, request_id)
         return Response(200, encode(to_json(found)))
@@ -186,6 +190,23 @@ class Gateway:
         if found is None:
             raise gateway_not_found(GatewayReason.INSTANCE_NOT_RUNNING, target.name)
         return found
+
+    async def _list_logs(self, target: GatewayTarget, workload: str) -> WorkloadLogs:
+        """Return the instances with a log on all cells, and why some cells could not be read."""
+        if plane_role(target.plane) == "cell":
+            endpoints, namespace = self._endpoints.select(target.plane), target.namespace
+        else:
+            client = self._client_of(target.plane)
+            found = await client.get(NAMESPACE, Ref("", target.namespace))
+            endpoints, namespace = self._endpoints.select(None), self._cell_namespace_of(found)
+        items: list[WorkloadLog] = []
+        problems: list[str] = []
+        for endpoint in endpoints:
+            try:
+                items += await endpoint.workload_logs(namespace, workload)
+            except DriverError as error:
+                problems.append(str(error))
+        return WorkloadLogs(items=items, problems=problems)
 
     async def _find_cell(self, target: GatewayTarget) -> tuple[list[CellEndpoint], str]:
         """Return the endpoints to query, and the namespace and name of the Server.
@@ -286,6 +307,7 @@ class Gateway:
             since_s=self._unix_s() - ago_s if ago_s else since_s,
             previous=query.get("previous") in _TRUE_VALUES,
             cursor=cursor,
+            workload_uid=query.get("workloadUID", ""),
         )
 
 
@@ -297,7 +319,8 @@ def _parse_target(full_path: str) -> GatewayTarget | None:
     if match := _INSTANCE_PATH.fullmatch(path):
         return GatewayTarget(plane, match[1], match[2], match[3])
     if match := _NAMESPACE_PATH.fullmatch(path):
-        return GatewayTarget(plane, match[1], "", IMAGE if match[2] == "images" else DRIVERS)
+        operation = {"images": IMAGE, "drivers": DRIVERS, "logs": LOGS}[match[2]]
+        return GatewayTarget(plane, match[1], "", operation)
     return None
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from datum_compute.api import labels
 from datum_compute.api.compute.data_sources import VolumeAttachment
 from datum_compute.api.compute.instance import (
     Container,
@@ -39,6 +40,7 @@ from datum_compute.drivers.containers.container_spec import (
 )
 from datum_compute.drivers.containers.images import ImageInfo
 from datum_compute.drivers.driver import NO_DATA, DataFile, MachineData, PermanentError
+from datum_compute.drivers.logs import LogOwner
 
 OWNER = ContainerOwner("platform", "dfw")
 ID = "ns/web-0/uid"
@@ -202,6 +204,13 @@ def test_the_paths_of_a_program_follow_from_path(
 
 def test_a_container_without_path_gets_the_default() -> None:
     assert "/usr/bin/web" in program_paths("web", ["A=1"])
+
+
+def test_the_plan_contains_the_workload_of_the_machine() -> None:
+    tags = {labels.WORKLOAD_NAME: "web", labels.WORKLOAD_UID: "uid-1", labels.CITY_CODE: "DFW"}
+    plan = build_plan(OWNER, a_spec(a_container(), tags=tags), {})
+    assert plan.owner == LogOwner(workload="web", uid="uid-1", city="DFW")
+    assert build_plan(OWNER, a_spec(a_container()), {}).owner == LogOwner()
 
 
 def test_the_init_process_is_not_part_of_the_plan() -> None:

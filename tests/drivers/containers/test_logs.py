@@ -16,10 +16,7 @@ from datum_compute.drivers.containers.machine import (
     Machine,
 )
 from datum_compute.drivers.containers.operations import ContainerOperations
-from datum_compute.drivers.logs import (
-    LogPosition,
-    LogQuery,
-)
+from datum_compute.drivers.logs import LogOwner, LogPosition, LogQuery, WorkloadLog
 
 SECOND = 1_000_000_000
 
@@ -55,14 +52,23 @@ class ScriptedEngine(Engine):
 
 
 class EmptyArchive:
-    async def save(self, machine_id: str, container: str, framed: bytes) -> None: ...
+    async def save(
+        self, machine_id: str, container: str, framed: bytes, owner: LogOwner
+    ) -> None: ...
 
-    async def load(self, server: str) -> list[tuple[str, str, bytes]]:
+    async def load(self, server: str, workload_uid: str = "") -> list[tuple[str, str, bytes]]:
+        return []
+
+    async def find(self, namespace: str, workload: str) -> list[WorkloadLog]:
         return []
 
 
-async def read(engine: Engine, query: LogQuery) -> tuple[list[str], dict[str, LogPosition]]:
-    plan = MachinePlan(containers=[ContainerPlan(name="app", image="web:1")])
+async def read(
+    engine: Engine, query: LogQuery, owner_uid: str = ""
+) -> tuple[list[str], dict[str, LogPosition]]:
+    plan = MachinePlan(
+        containers=[ContainerPlan(name="app", image="web:1")], owner=LogOwner(uid=owner_uid)
+    )
     operations = ContainerOperations(
         engine, ContainerOwner("p", "dfw"), cast(Any, None), EmptyArchive()
     )
@@ -91,3 +97,10 @@ async def test_the_rest_of_a_long_log_is_not_read() -> None:
     )
     assert (len(found), cursor) == (5000, {"u/app": LogPosition(second=SECOND + 1, lines=5000)})
     assert engine.passed_bytes < 5001 * 45
+
+
+async def test_machines_of_another_workload_with_the_same_name_are_left_out() -> None:
+    for owner_uid, expected in (("one", ["a"]), ("other", []), ("", ["a"])):
+        engine = ScriptedEngine(timed(1, "a"), timed(1, "a"))
+        found, _ = await read(engine, LogQuery(workload_uid="one"), owner_uid)
+        assert found == expected, f"owner {owner_uid!r}"

@@ -110,9 +110,30 @@ def test_a_server_is_created_with_tag_and_finalizer() -> None:
     server = a_server()
     instance = an_instance(0)
     tag = f"default/{instance.metadata.name}/{instance.metadata.uid}"
-    assert server.spec.tags == {labels.INSTANCE_TAG: tag}
+    assert server.spec.tags[labels.INSTANCE_TAG] == tag
     assert server.metadata.finalizers == [labels.DRIVER_FINALIZER]
     assert server.metadata.owner_references[0].uid == instance.metadata.uid
+
+
+def test_a_new_server_has_the_workload_of_its_instance_as_tags() -> None:
+    found = {labels.WORKLOAD_NAME: "web", labels.WORKLOAD_UID: "uid-1", labels.CITY_CODE: "DFW"}
+    instance = an_instance(0)
+    metadata = msgspec.structs.replace(
+        instance.metadata, labels={**instance.metadata.labels, **found}
+    )
+    instance = msgspec.structs.replace(instance, metadata=metadata)
+    (create,) = plan_provisioning(CELL, instance, None, NOW).actions[:1]
+    assert isinstance(create, Create)
+    assert isinstance(create.object, Server)
+    assert create.object.spec.tags.items() >= found.items()
+
+
+def test_a_server_of_an_earlier_release_gets_no_tags_of_its_workload() -> None:
+    server = a_server()
+    tags = {labels.INSTANCE_TAG: server.spec.tags[labels.INSTANCE_TAG]}
+    old = msgspec.structs.replace(server, spec=msgspec.structs.replace(server.spec, tags=tags))
+    planned = plan_provisioning(CELL, an_instance(0), old, NOW).actions
+    assert [action for action in planned if isinstance(action, Patch)] == []
 
 
 def test_a_gated_instance_gets_no_server() -> None:

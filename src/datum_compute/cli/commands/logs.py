@@ -7,17 +7,18 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import click
 
 from datum_compute.api.compute.instance import Instance
 from datum_compute.api.errors import Forbidden, NotFound, ServiceUnavailable
-from datum_compute.api.gateway import GatewayReason, has_gateway_reason, instance_path
-from datum_compute.api.kinds import INSTANCE
+from datum_compute.api.gateway import GatewayReason, has_gateway_reason, instance_path, logs_path
+from datum_compute.api.kinds import INSTANCE, WORKLOAD
 from datum_compute.api.labels import WORKLOAD_UID
 from datum_compute.api.meta.codec import JsonObject
+from datum_compute.api.meta.objects import Ref
 from datum_compute.api.meta.timestamps import parse_timestamp, unix_time
 from datum_compute.api.planes import normalize_city
 from datum_compute.cli.arguments import container_option, unknown_city, workload_argument
@@ -28,7 +29,7 @@ from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import BusyError, MissingError, StoppedError
 from datum_compute.cli.options import connection_options, output_option, parse_duration
 from datum_compute.cli.render.documents import LogEntry, to_document
-from datum_compute.cli.workload.observe import find_workload
+from datum_compute.cli.workload.observe import missing_workload
 from datum_compute.cli.workload.rollout import place_of
 
 # --- Pages of log lines, merged by time
@@ -64,6 +65,7 @@ class WorkloadLogReader:
     cursors: dict[str, JsonObject] = field(default_factory=dict)
     is_first: bool = True
     unreadable: dict[str, None] = field(default_factory=dict)
+    deleted: tuple[str, ...] = ()  # the instances of a deleted workload
     names: list[str] = field(default_factory=list)
 
     async def new_lines(self) -> list[LogEntry]:
@@ -104,6 +106,8 @@ class WorkloadLogReader:
     async def _instances(self) -> list[str]:
         if self.selected.instance:
             return [self.selected.instance]
+        if self.deleted:
+            return list(self.deleted)
         listed = await self.session.client.list(
             INSTANCE, self.session.namespace, labels={WORKLOAD_UID: self.uid}
         )
@@ -140,7 +144,7 @@ class WorkloadLogReader:
 
     def _query(self, name: str) -> dict[str, str]:
         selected = self.selected
-        query: dict[str, Any] = {"container": selected.container}
+        query: dict[str, Any] = {"container": selected.container, "workloadUID": self.uid}
         if name in self.cursors:
             query["cursor"] = json.dumps(self.cursors[name])
         else:
@@ -163,6 +167,43 @@ def _entry(instance: str, line: JsonObject) -> LogEntry:
         stream=line.get("stream", ""),
         text=line["text"],
     )
+
+
+# --- Logs of a deleted workload
+
+
+async def read_deleted(session: Session, name: str, selected: LogFilter) -> WorkloadLogReader:
+    """Return a reader of the last deleted workload of this name.
+
+    Raise the error for an unknown workload if no log of a deleted one is kept.
+    """
+    missing = await missing_workload(session, name)
+    try:
+        found = await session.gateway.get_raw(logs_path(session.namespace), {"workload": name})
+    except (NotFound, Forbidden):  # no gateway, simulated machines or an earlier release
+        raise missing from None
+    for problem in found.get("problems", []):
+        session.print_note(f"Warning: {problem}")
+    items: list[JsonObject] = found["items"]
+    if not items:
+        raise missing
+    last = max(items, key=itemgetter("writtenAt"))
+    own = [item for item in items if item["workloadUid"] == last["workloadUid"]]
+    present = sorted({item["city"] for item in own})
+    for city in selected.cities:
+        if city not in present:
+            raise unknown_city(name, city, present)
+    names = {i["instance"] for i in own if not selected.cities or i["city"] in selected.cities}
+    if selected.instance:
+        names &= {selected.instance}
+    if not names:
+        raise MissingError(
+            f"There is no log of instance {selected.instance!r} of the deleted workload {name!r}.",
+            f"Show the logs of all its instances: {session.command('logs', name)}",
+        )
+    session.print_note(f"Workload {name!r} is deleted. Its logs are kept for a day.")
+    uid = str(last["workloadUid"])
+    return WorkloadLogReader(session, name, uid, selected, deleted=tuple(sorted(names)))
 
 
 # --- logs
@@ -224,9 +265,10 @@ def logs(
 ) -> None:
     """Show the logs of the instances of the workload NAME, ordered by time.
 
-    The logs of a deleted instance are kept for a day: select it with --instance. Simulated
-    instances have no logs. A log that cannot be read causes a warning; the command fails if none
-    can be read. With -o json each line is a JSON object.
+    The logs of a deleted instance are kept for a day: select it with --instance. If the workload
+    is deleted, the logs of all its instances are shown. Simulated instances have no logs. A log
+    that cannot be read causes a warning; the command fails if none can be read. With -o json each
+    line is a JSON object.
 
     \b
     Examples:
@@ -247,20 +289,24 @@ def logs(
     )
 
     async def body(session: Session) -> None:
-        workload = await find_workload(session, name)
-        check_container(workload.spec.template.spec, container)
-        present = cities_of(workload)
-        for city in selected.cities:
-            if city not in present:
-                raise unknown_city(name, city, present)
-        reader = WorkloadLogReader(session, name, workload.metadata.uid, selected)
+        try:
+            workload = await session.client.get(WORKLOAD, Ref(session.namespace, name))
+        except NotFound:
+            reader = await read_deleted(session, name, selected)
+        else:
+            check_container(workload.spec.template.spec, container)
+            present = cities_of(workload)
+            for city in selected.cities:
+                if city not in present:
+                    raise unknown_city(name, city, present)
+            reader = WorkloadLogReader(session, name, workload.metadata.uid, selected)
         while True:
             for line in await reader.new_lines():
                 if output_format == "json":
                     session.output.json_line(to_document(line))
                 else:
                     session.output.data(_render_line(line, reader.names, timestamps=timestamps))
-            if not follow:
+            if not follow or reader.deleted:  # a deleted workload writes no more lines
                 reader.refuse_if_nothing_was_read()
                 return
             session.environment.stdout.flush()

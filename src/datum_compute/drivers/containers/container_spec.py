@@ -16,6 +16,7 @@ from typing import Literal
 
 import msgspec
 
+from datum_compute.api import labels
 from datum_compute.api.compute.instance import GRACE_S, Container, ContainerPort, ImageRecord, Probe
 from datum_compute.api.compute.server import ServerSpec, machine_fingerprint
 from datum_compute.api.meta.codec import ApiStruct, DecodeError, JsonObject, decode_as, encode
@@ -23,6 +24,7 @@ from datum_compute.api.meta.names import container_input_problems
 from datum_compute.drivers.container_defaults import PORT_CHECK, ContainerLimits, ports_to_check
 from datum_compute.drivers.containers.images import ImageInfo
 from datum_compute.drivers.driver import MachineData, PermanentError
+from datum_compute.drivers.logs import LogOwner
 
 _PREFIX = "compute.datumapis.com/"
 PLATFORM, CELL = f"{_PREFIX}platform", f"{_PREFIX}cell"
@@ -94,6 +96,7 @@ class MachinePlan(ApiStruct, frozen=True, kw_only=True):
     # Empty on containers of earlier releases; see MachineState and CrashReport.
     spec_fingerprint: str = ""
     template_hash: str = ""
+    owner: LogOwner = LogOwner()
 
     @property
     def images(self) -> tuple[ImageRecord, ...]:
@@ -113,6 +116,11 @@ def build_plan(owner: ContainerOwner, spec: ServerSpec, memory: Mapping[str, int
         grace_s=spec.termination_grace_period_seconds,
         spec_fingerprint=machine_fingerprint(spec),
         template_hash=spec.template_hash,
+        owner=LogOwner(
+            workload=spec.tags.get(labels.WORKLOAD_NAME, ""),
+            uid=spec.tags.get(labels.WORKLOAD_UID, ""),
+            city=spec.tags.get(labels.CITY_CODE, ""),
+        ),
     )
 
 
@@ -161,10 +169,13 @@ def container_labels(
     }
 
 
-def read_plan(labels: Mapping[str, str]) -> MachinePlan | None:
-    """Return the plan; None if the label is missing or was written by an incompatible release."""
+def read_plan(container: Mapping[str, str]) -> MachinePlan | None:
+    """Return the plan in the labels of a container.
+
+    Return None if the label is missing or was written by an incompatible release.
+    """
     try:
-        return decode_as(labels.get(PLAN, "").encode(), MachinePlan)
+        return decode_as(container.get(PLAN, "").encode(), MachinePlan)
     except DecodeError:
         return None
 

@@ -39,12 +39,13 @@ async def read_page(
     """Return a page with the lines of all machines of a Server."""
     archived = [
         (source_key(machine_id, container), container, frames)
-        for machine_id, container, frames in await archive.load(server)
+        for machine_id, container, frames in await archive.load(server, query.workload_uid)
         if not query.container or container == query.container
     ]
     existing = [
         (machine, name)
         for machine in machines
+        if machine.plan.owner.is_selected(query.workload_uid)
         for name in machine.container_names
         if not query.container or name == query.container
     ]

@@ -383,7 +383,8 @@ class ContainerOperations:
         """Stop the containers, archive their logs, and remove them."""
         await self.stop(machine, [c.name for c in machine.inspected.values() if c.is_up])
         for name in machine.inspected:
-            await self._archive.save(machine.id, name, await self._read_log(machine, name))
+            lines = await self._read_log(machine, name)
+            await self._archive.save(machine.id, name, lines, machine.plan.owner)
         # The first container holds the network namespace that the others have joined.
         for name in reversed(machine.container_names):
             await self._delete(machine, name)

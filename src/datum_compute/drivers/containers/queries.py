@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from datum_compute.api.gateway import ExecRequest
+from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.drivers.containers.crash_reports import CrashReportArchive
 from datum_compute.drivers.containers.exec import KillProcess, start_exec
 from datum_compute.drivers.containers.images import default_pull_policy
@@ -20,7 +21,7 @@ from datum_compute.drivers.containers.registry import check_registry
 from datum_compute.drivers.containers.status import machine_state
 from datum_compute.drivers.containers.usage import MachineUsage, UsageMeter, read_usage
 from datum_compute.drivers.driver import DriverError
-from datum_compute.drivers.logs import LogArchive, LogPage, LogQuery
+from datum_compute.drivers.logs import LogArchive, LogPage, LogQuery, WorkloadLog
 from datum_compute.drivers.queries import (
     CrashReport,
     DriverReport,
@@ -60,6 +61,22 @@ class MachineQueries:
         """Return lines of the machines of the Server, also of deleted ones."""
         machines = [m for m in (await self._list_machines()).values() if m.server == server]
         return await read_page(self._operations, self._log_archive, server, machines, query)
+
+    async def workload_logs(self, namespace: str, workload: str) -> list[WorkloadLog]:
+        """Return the instances of a workload that have a log, also after their deletion."""
+        found = await self._log_archive.find(namespace, workload)
+        for machine in (await self._list_machines()).values():
+            owner = machine.plan.owner
+            space, _, name = machine.server.partition("/")
+            if (space, owner.workload) == (namespace, workload):
+                log = WorkloadLog(
+                    instance=name,
+                    workload_uid=owner.uid,
+                    city=owner.city,
+                    written_at=timestamp(self._unix_s()),
+                )
+                found.append(log)
+        return found
 
     async def usage(self, server: str) -> Usage | None:
         """Return the current usage; None if there is no machine."""

@@ -25,6 +25,7 @@ from datum_compute.drivers.logs import (
     LogQuery,
     LogSource,
     PageBuilder,
+    WorkloadLog,
     collect_pieces,
     requested_tail,
     source_key,
@@ -79,6 +80,10 @@ class PodQueries:
         for pod, container in found:
             builder.add(await self._read_log(pod, container, query, builder))
         return builder.page()
+
+    async def workload_logs(self, namespace: str, workload: str) -> list[WorkloadLog]:
+        """Return nothing: the cluster deletes the logs of a pod with the pod."""
+        return []
 
     async def usage(self, server: str) -> Usage | None:
         """Return the current usage; None without a pod, and before its first measurement."""

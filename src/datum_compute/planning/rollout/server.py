@@ -439,12 +439,26 @@ def _plan_server(
             scale_to_zero=instance.spec.scale_to_zero,
             interfaces=assigned_interfaces(instance.status.network_interfaces),
             suspended=is_instance_halted(instance),
-            tags={labels.INSTANCE_TAG: instance_tag(instance)},
+            tags=_server_tags(instance, server),
         ),
     )
     if server is not None and server.spec == desired.spec and runs_other_spec(server):
         return _replace_server(plane, server)
     return plan_object(plane, SERVER, desired, server, "the instance has no scheduling gates")
+
+
+def _server_tags(instance: Instance, server: Server | None) -> dict[str, str]:
+    """Return the tags by which drivers find the instance, and logs of a deleted workload.
+
+    A Server of an earlier release has only the tag of its instance, and keeps it: its machine was
+    started without the others.
+    """
+    tags = {labels.INSTANCE_TAG: instance_tag(instance)}
+    if server is not None and server.spec.tags == tags:
+        return tags
+    names = (labels.WORKLOAD_NAME, labels.WORKLOAD_UID, labels.CITY_CODE)
+    of_workload = instance.metadata.labels
+    return tags | {name: of_workload[name] for name in names if name in of_workload}
 
 
 def _replace_server(plane: PlaneName, server: Server) -> list[Action]:
