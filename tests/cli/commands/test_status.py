@@ -97,6 +97,29 @@ def test_status_prints_a_message_once(cli: CliRunner, world: World) -> None:
     assert cli.out.count("image unavailable") == 6, "each row has the reason"
 
 
+def test_status_shows_a_rollback_after_the_failed_city_was_removed(
+    cli: CliRunner, world: World
+) -> None:
+    cities = [{"placement": "default", "city": "ORD", "state": "Done", "templateHash": "a"}]
+    rollout = {"templateHash": "a", "cities": cities, "failedRevision": 2, "runningRevision": 1}
+    world.do(lambda client: set_status(client, WORKLOAD, "web", {"rollout": rollout}))
+    assert cli.run("status", "web") == 0
+    assert "Rollout:   Failed; revision 1 was restored\n" in cli.out
+
+
+def test_status_of_a_stopped_workload_shows_how_to_start_it_after_a_rollback(
+    cli: CliRunner, world: World
+) -> None:
+    stopped = condition("Progressing", "Unknown", "Stopped", "The workload is stopped")
+    status = {
+        "rollout": {"templateHash": "a", "failedRevision": 2, "runningRevision": 1},
+        "conditions": [stopped],
+    }
+    world.do(lambda client: set_status(client, WORKLOAD, "web", status))
+    assert cli.run("status", "web") == 0
+    assert "Rollout:   Stopped; start it: datumctl compute start web" in cli.out
+
+
 @pytest.mark.parametrize(
     ("revisions", "text"),
     [

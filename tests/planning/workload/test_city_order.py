@@ -657,6 +657,22 @@ def test_rollback_restores_the_last_template_that_all_cities_completed() -> None
     assert project.workload.status.rollout.running_revision == 1
 
 
+def test_a_rollback_is_reported_after_the_failed_city_was_removed() -> None:
+    project = a_project(on_failure="Rollback")
+    project.set("web:2")
+    project.settle()
+    project.fail("DFW")
+    project.settle()
+    assert project.progressing.message.startswith("Revision 2 failed in DFW, and all cities return")
+    (placement,) = project.workload.spec.placements
+    others = tuple(city for city in CITIES if city != "DFW")
+    project.set(placements=[msgspec.structs.replace(placement, city_codes=list(others))])
+    project.settle()
+    assert project.progressing.reason == Reason.ROLLED_BACK
+    assert project.progressing.message == "Revision 2 failed, and all cities return to revision 1"
+    assert project.images == all_on("web:1", others)
+
+
 def test_next_template_change_starts_again_after_a_rollback() -> None:
     project = a_project(on_failure="Rollback")
     project.set("web:2")

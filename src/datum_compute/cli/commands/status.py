@@ -192,13 +192,14 @@ def _rollout_text(session: Session, report: WorkloadReport, texts: CauseTexts) -
     progress = report.progress
     if progress.done:
         return "Done"
-    if progress.restored_revision is not None:
-        where = ", ".join(dict.fromkeys(place.place.city for place in progress.failed))
-        return f"Failed in {where}; revision {progress.restored_revision} was restored"
     if progress.halted == Reason.PROJECT_SUSPENDED:
         return f"Suspended with the project; show its access: {session.command('access')}"
     if progress.halted:
         return f"Stopped; start it: {session.command('start', report.workload.metadata.name)}"
+    if progress.restored_revision is not None:
+        cities = ", ".join(dict.fromkeys(place.place.city for place in progress.failed))
+        where = f" in {cities}" if cities else ""  # the city may have been removed
+        return f"Failed{where}; revision {progress.restored_revision} was restored"
     if progress.failed:
         first = progress.failed[0]
         return f"Failed: {humanize_reason(first.cause.reason)} (in {first.place.city})"

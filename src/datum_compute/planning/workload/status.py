@@ -317,8 +317,10 @@ def _failure_text(rollout: WorkloadRollout, city: str) -> str:
 def _rolled_back_value(rollout: WorkloadRollout) -> ConditionValue:
     failed = [city for city in rollout.cities if city.state == "Failed"]
     causes = "; ".join(f"{city.city}: {city.reason}: {city.message}" for city in failed)
-    message = f"Revision {rollout.failed_revision} failed in {_city_codes(failed)}"
-    message += f", and all cities return to revision {rollout.running_revision}; {causes}"
+    where = f" in {_city_codes(failed)}" if failed else ""  # the city may have been removed
+    message = f"Revision {rollout.failed_revision} failed{where}"
+    message += f", and all cities return to revision {rollout.running_revision}"
+    message += f"; {causes}" if causes else ""
     return ConditionValue(FALSE, Reason.ROLLED_BACK, message)
 
 
