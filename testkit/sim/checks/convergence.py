@@ -28,8 +28,9 @@ from datum_compute.api.kinds import (
     WORKLOAD,
     kind_of,
 )
-from datum_compute.api.meta.codec import JsonObject, canonical, encode, from_json
+from datum_compute.api.meta.codec import JsonObject, encode, from_json
 from datum_compute.api.planes import HUB, PLATFORM, cell_plane, execution_namespace, project_plane
+from datum_compute.planning.workload.history import recorded_fields
 from datum_compute.planning.workload.revisions import REVISIONS_KEPT
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.actors.users import NAMESPACE_NAME, DesiredWorkload
@@ -123,9 +124,8 @@ def _find_revision_problem(workload: Workload, revisions: list[WorkloadRevision]
     )
     if not own:
         return f"{name} has no revision"
-    recorded = [(canonical(r.spec.template), canonical(r.spec.placements)) for r in own]
-    present = (canonical(workload.spec.template), canonical(workload.spec.placements))
-    if recorded[-1] != present:
+    recorded = [recorded_fields(revision.spec) for revision in own]
+    if recorded[-1] != recorded_fields(workload.spec):
         return f"the newest revision of {name} ({own[-1].spec.revision}) differs from its spec"
     numbers = [revision.spec.revision for revision in own]
     twice = any(before == after for before, after in itertools.pairwise(recorded))
