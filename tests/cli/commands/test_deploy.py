@@ -170,6 +170,22 @@ def test_the_plan_states_the_time_without_service(
     assert (f"  DFW: {count}, about 30 s without service\n" in cli.err) == interrupted
 
 
+def test_the_plan_of_a_stopped_workload_states_no_interruption(
+    cli: CliRunner, world: World
+) -> None:
+    assert cli.run("deploy", "web", "--image=web:1", "--city=DFW", "-y") == 0
+
+    async def stop(client: Client) -> None:
+        placements = to_json((await client.get(WORKLOAD, WEB)).spec)["placements"]
+        placements[0]["scaleSettings"]["maxSurge"] = 0
+        await client.patch(WORKLOAD, WEB, {"spec": {"placements": placements, "stopped": True}})
+
+    world.do(stop)
+    assert cli.run("deploy", "web", "--image=web:2", "-y", "--no-wait") == 0
+    assert "Recreates 1 instance" in cli.err
+    assert "without service" not in cli.err
+
+
 @pytest.mark.parametrize(
     ("limit", "pace"), [(1, "one at a time: web-"), ("100%", "up to 2 at a time: web-")]
 )

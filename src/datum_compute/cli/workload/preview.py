@@ -334,8 +334,10 @@ def _find_interruptions(
 ) -> list[Interruption]:
     """Return the interruption of a city that recreates all its instances at once, without surge.
 
-    It lasts about as long as an instance may take to stop.
+    It lasts about as long as an instance may take to stop. A stopped workload has no service.
     """
+    if halt_reason(spec) is not None:
+        return []
     replicas = spec.scale_settings.min_replicas
     has_surge = surge_max(spec) > 0 and not without_surge
     if has_surge or unavailable_max(spec, replicas, without_surge=without_surge) < replicas:
