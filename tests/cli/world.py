@@ -287,8 +287,13 @@ async def _report_city(
         await ensure(client, INSTANCE, f"{name}-{ordinal}", labels, template_of(workload))
         ready = condition("Ready", status, reason, message)
         address = {"assignments": {"networkIP": f"10.0.0.{ordinal}"}}
-        addresses = {"conditions": [ready], "networkInterfaces": [address]}
-        await set_status(client, INSTANCE, f"{name}-{ordinal}", addresses)
+        quota = condition("QuotaGranted", "True", "QuotaAvailable", "Quota is granted")
+        reported = {
+            "conditions": [ready, quota],
+            "networkInterfaces": [address],
+            "resources": {"cpu": "500m", "memory": "1Gi"},
+        }
+        await set_status(client, INSTANCE, f"{name}-{ordinal}", reported)
     fields = {
         "observedGeneration": made.metadata.generation,
         "conditions": [condition("Available", status, reason, message)],

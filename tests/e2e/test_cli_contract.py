@@ -47,9 +47,10 @@ def test_a_workload_is_deployed_updated_restarted_rolled_back_and_destroyed(
 
     undo = platform.run("rollout", "undo", "web")
     assert undo.returncode == 0, undo.stderr
-    assert "To undo this: datumctl compute rollout undo web --to-revision=2" in undo.stderr
+    assert "To undo this: datumctl compute rollout undo web --to-revision=3" in undo.stderr
     history = json.loads(platform.run("rollout", "history", "web", "-o", "json").stdout)["items"]
-    assert [item["revision"] for item in history] == [3, 2, 1]
+    assert [item["revision"] for item in history] == [4, 3, 2, 1]
+    assert history[1]["changes"] == ["restarted DFW"]
     assert history[0]["restores"] == 1
     assert platform.run("doctor").returncode == 0
     assert platform.run("destroy", "web").returncode == 2, (
@@ -72,13 +73,20 @@ def test_exceeded_quota_exits_6_and_with_skipped_checks_20(platform: LocalPlatfo
         lambda: limit in [row.split()[:3] for row in platform.run("quota").stdout.splitlines()],
         "quota is known",
     )
+    for preview in ("--dry-run", "--plan-out=plan.json"):
+        planned = platform.run(*big, preview)
+        assert planned.returncode == 6, planned.stderr
+        assert "Nothing was changed." in planned.stderr
     refused = platform.run(*big, "-o", "json")
     assert refused.returncode == 6
     assert json.loads(refused.stderr)["error"]["reason"] == "QuotaExceeded"
     failed = platform.run(*big, "--skip-checks", "--timeout=50s")
     assert failed.returncode == 20, failed.stderr
     assert "Next: datumctl compute quota" in failed.stderr
-    assert "waits for quota" in platform.run("quota").stderr
+    quota = platform.run("quota", "--city=DFW", "--constrained")
+    assert "in DFW waits for quota: Instance quota is full (10 of 10)" in quota.stderr
+    (city,) = [row.split() for row in quota.stdout.splitlines() if row.startswith("DFW")]
+    assert (city[1], city[-1]) == ("10", "1")
 
 
 def test_an_error_contains_the_request_id_of_the_audit_log(platform: LocalPlatform) -> None:

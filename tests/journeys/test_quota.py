@@ -5,6 +5,7 @@ denied instances start when quota becomes free.
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 
@@ -95,7 +96,9 @@ def test_instances_beyond_the_limit_do_not_run_and_report_the_reason() -> None:
         waiting = [i for i in await platform.instances() if not is_ready(i)]
         conditions = [find_condition(i.status.conditions, "QuotaGranted") for i in waiting]
         assert [c.reason for c in conditions if c is not None] == ["QuotaExceeded"] * 2
-        assert all(c is not None and "the limit of 10" in c.message for c in conditions)
+        assert all(
+            c is not None and c.message == "Instance quota is full (10 of 10)" for c in conditions
+        )
         (bucket,) = [
             b
             for b in (await platform.project.list(BUCKET)).items
@@ -208,7 +211,28 @@ def test_a_workload_beyond_the_limit_reports_the_quota_until_it_is_raised() -> N
         await platform.until(nothing_left, "the claim goes with its workload")
         return denied.message
 
-    assert f"{workloads} would exceed the limit of 0" in on_platform(story)
+    assert "Workload quota is full (0 of 0)" in on_platform(story)
+
+
+def test_rechecks_of_an_instance_that_waits_for_quota_are_logged_once_per_tier(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(platform: Platform) -> None:
+        await platform.deploy(replicas=11, instanceManagementPolicy="Parallel")
+
+        async def ten_run() -> bool:
+            return await ready_count(platform) == 10
+
+        await platform.until(ten_run, "ten ready instances")
+        await asyncio.sleep(1000)
+
+    with caplog.at_level(logging.INFO, logger="datum_compute.controllers.gates"):
+        on_platform(story)
+    logged = [r.args for r in caplog.records if "waits for quota" in r.msg]
+    keys = {str(arguments[0]) for arguments in logged if isinstance(arguments, tuple)}
+    denied = [a[2] for a in logged if isinstance(a, tuple) and a[1] == "QuotaExceeded"]
+    assert len(keys) <= 11
+    assert denied == [1.0, 15.0, 60.0, 300.0]
 
 
 def test_a_workload_with_an_undecided_claim_reports_that_it_waits() -> None:

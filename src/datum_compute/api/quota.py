@@ -337,6 +337,7 @@ class QuotaMetric:
     """A resource under quota. A display unit consists of ``factor`` base units."""
 
     name: str
+    label: str  # in messages, for example "Instance quota is full"
     title: str
     description: str
     type: Literal["Entity", "Allocation"]
@@ -351,13 +352,14 @@ class QuotaMetric:
 
 
 WORKLOADS = QuotaMetric(
-    "workloads", "Workloads", "Workloads of the project.", "Entity", "1", "1", 1, 1000
+    "workloads", "Workload", "Workloads", "Workloads of the project.", "Entity", "1", "1", 1, 1000
 )
 INSTANCES = QuotaMetric(
-    "instances", "Instances", "Instances in all cities.", "Entity", "1", "1", 1, 10
+    "instances", "Instance", "Instances", "Instances in all cities.", "Entity", "1", "1", 1, 10
 )
 VCPUS = QuotaMetric(
     name="vcpus",
+    label="Processor",
     title="Processors",
     description="Processors of all instances.",
     type="Allocation",
@@ -368,6 +370,7 @@ VCPUS = QuotaMetric(
 )
 MEMORY = QuotaMetric(
     name="memory",
+    label="Memory",
     title="Memory",
     description="Memory of all instances.",
     type="Allocation",

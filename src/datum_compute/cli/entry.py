@@ -91,8 +91,11 @@ def _report(error: UsageError, environment: CliEnvironment, arguments: Sequence[
     output = build_output(environment)
     if _wants_json(arguments):
         output.note(json.dumps(to_document(error_document(error))))
-    else:
+    elif error.is_error:
         output.error(error.message, error.hint)
+    else:
+        for line in filter(None, (error.message, error.hint)):
+            output.note(line)
     return error.exit_code
 
 

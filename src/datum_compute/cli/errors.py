@@ -42,6 +42,7 @@ class UsageError(Exception):
     reason: ClassVar[str] = "Usage"
     meaning: ClassVar[str] = "The command line or a manifest is invalid."
     retryable: ClassVar[bool] = False
+    is_error: ClassVar[bool] = True  # otherwise the message is printed as information
 
     def __init__(
         self, message: str, hint: str = "", *, field: str = "", request_id: str = ""
@@ -100,7 +101,7 @@ class DeniedError(UsageError):
 
 
 class PendingError(UsageError):
-    exit_code, reason, retryable = 12, "AccessPending", True
+    exit_code, reason, retryable, is_error = 12, "AccessPending", True, False
     meaning = "The request for access waits for approval."
 
 

@@ -61,6 +61,9 @@ class ProcessState:
     # ago.
     claims_being_released: dict[Key, str] = field(default_factory=dict)
 
+    # Instances that wait for quota, with the delay of their rechecks as it was last logged.
+    logged_quota_rechecks: dict[Key, float] = field(default_factory=dict)
+
     # By cell, the times (``elapsed_s``) of its last response and since which it has not responded.
     # Only the cluster controller writes and reads them. In a new leader the grace period starts
     # again, so a Ready cell that does not respond is reported later, never earlier.

@@ -21,7 +21,8 @@ This module contains no controller; ``controllers/workload/instance.py`` uses it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from datum_compute.api import labels
@@ -76,6 +77,8 @@ from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.controller import Edge, Key, reads, watches
 from datum_compute.runtime.informer import ObjectChange
 
+_log = logging.getLogger(__name__)
+
 # A project that does not respond within this time counts as unreachable.
 CONFIRM_TIMEOUT_S = 3.0
 _TOO_MANY_REQUESTS = 429
@@ -102,6 +105,21 @@ def _observe_quota(context: Context, key: Key, instance: Instance) -> ObservedQu
 
 def clears_quota_gate(decision: Decision) -> bool:
     return decision.gate == QUOTA and decision.value.status == TRUE
+
+
+def log_quota_recheck(context: Context, key: Key, decisions: Sequence[Decision]) -> None:
+    """Log how often an instance that waits for quota is checked, whenever the delay changes.
+
+    The delay grows with the age of the instance, in a few tiers.
+    """
+    logged = context.state.logged_quota_rechecks
+    waiting = next((d for d in decisions if d.gate == QUOTA and not d.is_clear), None)
+    if waiting is None or waiting.recheck_s is None:
+        logged.pop(key, None)
+    elif logged.get(key) != waiting.recheck_s:
+        logged[key] = waiting.recheck_s
+        reason, delay_s = waiting.value.reason, waiting.recheck_s
+        _log.info("%s waits for quota (%s), checked every %g s", key, reason, delay_s)
 
 
 async def confirm_grant(context: Context, key: Key, instance: Instance) -> None:

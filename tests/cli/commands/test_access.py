@@ -113,6 +113,7 @@ def test_each_access_state_has_an_exit_code_and_shows_the_message(
         message = reported["conditions"][0]["message"] if reported else ""
         assert message in cli.err
         assert "ntitlement" not in cli.err  # no name of an internal object
+        assert ("error:" in cli.err) == (code != 12)  # a pending request is information
         assert cli.run(*DEPLOY, "-o", "json") == code
         assert json.loads(cli.err)["error"]["retryable"] is (code == 12)
     assert cli.run("access", "-o", "json") == 0  # the status itself is never an error
@@ -157,6 +158,29 @@ def test_self_service_is_enabled_without_confirmation_and_reported(
     cli.timeouts = CliTimeouts(first_status_s=5)
     assert cli.run(*DEPLOY) == 0
     assert "Enabling Compute for project/default." in cli.err
+
+
+@pytest.mark.parametrize("command", [("status", "web"), ("workloads",), ("instances",), ("quota",)])
+def test_commands_that_read_print_one_line_if_the_project_has_no_access(
+    cli: CliRunner, world: World, command: tuple[str, ...]
+) -> None:
+    offered(world, "GatedByProvider")
+    write_entitlement(world, status("PendingApproval", "EntitlementPendingApproval", "ask Bo"))
+    assert cli.run(*command) == (3 if command[0] == "status" else 0)
+    line = "No access to Compute in project/default: requested, waiting for approval. Next: "
+    assert cli.err.splitlines()[0].startswith(line)
+    if command[0] != "status":
+        assert len(cli.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["workloads", "instances", "quota"])
+def test_commands_that_read_do_not_mention_access_if_the_project_has_it(
+    cli: CliRunner, world: World, command: str
+) -> None:
+    offered(world, "GatedByProvider")
+    write_entitlement(world, status("Active", "EntitlementActive"))
+    assert cli.run(command) == 0
+    assert "access" not in cli.err
 
 
 def test_an_existing_request_is_accepted(cli: CliRunner, world: World) -> None:

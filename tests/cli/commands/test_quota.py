@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from datum_compute.api.kinds import INSTANCE
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
 from datum_compute.api.meta.codec import from_json
-from datum_compute.api.meta.objects import Ref
+from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.api.quota import MEMORY, METRICS, WORKLOADS, AllowanceBucket
 from datum_compute.cli.commands.quota import bucket_order, render_amount, render_unit
 from datum_compute.client.client import Client
@@ -46,6 +48,36 @@ def test_quota_names_waiting_instances(cli: CliRunner, world: World) -> None:
     world.do(deny)
     assert cli.run("quota") == 0
     assert "in DFW waits for quota: 11 of 10" in cli.err
+
+
+def test_a_city_shows_what_its_instances_use_and_how_many_wait(
+    cli: CliRunner, world: World
+) -> None:
+    """An instance that does not exist yet waits like one to which quota was denied."""
+    deployed(cli, "DFW", "ORD")
+
+    async def scale(client: Client) -> None:
+        for found in (await client.list(DEPLOYMENT, "default")).items:
+            if found.spec.city_code == "ORD":
+                wanted = {"spec": {"scaleSettings": {"minReplicas": 3}}}
+                await client.patch(DEPLOYMENT, ref_of(found), wanted)
+
+    world.do(scale)
+    assert cli.run("quota") == 0
+    assert [line.split() for line in cli.out.splitlines()[-3:]] == [
+        ["CITY", "INSTANCES", "VCPUS", "MEMORY", "WAITING"],
+        ["DFW", "1", "0.5", "1", "GiB", "0"],
+        ["ORD", "1", "0.5", "1", "GiB", "2"],
+    ]
+    assert cli.run("quota", "--constrained") == 0
+    assert [line.split()[0] for line in cli.out.splitlines()[-2:]] == ["CITY", "ORD"]
+    assert cli.run("quota", "--city=dfw") == 0
+    assert [line.split()[0] for line in cli.out.splitlines()[-2:]] == ["CITY", "DFW"]
+    assert cli.run("quota", "--city=LHR") == 0
+    assert "No instances in LHR." in cli.err
+    assert cli.run("quota", "--constrained", "-o", "json") == 0
+    (city,) = json.loads(cli.out)["cities"]
+    assert (city["city"], city["granted"], city["waitingReplicas"]) == ("ORD", 1, 2)
 
 
 def a_bucket(resource_type: str, limit: int = 10, used: int = 0) -> AllowanceBucket:

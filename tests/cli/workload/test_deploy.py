@@ -77,6 +77,30 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(cli: CliRunner, world: Worl
     assert world.writes == []
 
 
+@pytest.mark.parametrize("preview", ["--dry-run", "--plan-out=plan.json"])
+def test_a_preview_of_a_plan_that_cannot_be_carried_out_exits_as_the_deploy_would(
+    cli: CliRunner, world: World, preview: str
+) -> None:
+    world.do(lambda client: bucket(client, INSTANCES, 3, 3))
+    assert cli.run(*FIRST, preview) == 6
+    assert "Nothing was changed." in cli.err
+    assert "quota of project/default is too small: instances would be 4 of 3" in cli.err
+    assert cli.run(*FIRST, preview, "--skip-checks") == 0
+    assert world.writes == []
+
+
+def test_a_dry_run_with_a_missing_reference_exits_with_3(
+    cli: CliRunner, world: World, tmp_path: Path
+) -> None:
+    manifest = document()
+    source = {"secretKeyRef": {"name": "db", "key": "password"}}
+    container_of(manifest)["env"] = [{"name": "PASSWORD", "valueFrom": source}]
+    (tmp_path / "web.yaml").write_text(yaml.safe_dump(manifest))
+    assert cli.run("deploy", "-f", "web.yaml", "--dry-run") == 3
+    assert "names Secret/db: it does not exist" in cli.err
+    assert world.writes == []
+
+
 def test_a_dry_run_is_refused_as_the_write_would_be(cli: CliRunner, world: World) -> None:
     assert cli.run("deploy", "web", "--image=web:1", "--city=XYZ", "--dry-run") == 2
     assert "no such location" in cli.err

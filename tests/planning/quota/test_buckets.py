@@ -148,9 +148,16 @@ def test_a_claim_gets_all_or_nothing() -> None:
     ]
     (condition,) = status.conditions
     assert (condition.status, condition.reason) == ("False", "QuotaExceeded")
-    assert "50000 millicore more" in condition.message
-    assert "limit of 40000 millicore" in condition.message
+    assert condition.message == "Processor quota of 40 vCPU has no room for 50 vCPU more"
     assert compute_balance(state(a_grant(), after(claim, plan))).used == {}
+
+
+def test_the_denial_of_a_full_quota_contains_its_usage_and_limit() -> None:
+    held = a_claim("held", created=1)
+    verdict = decide_claims(state(a_grant(instances=1), held, a_claim("next", created=2)))[
+        1
+    ].verdict
+    assert verdict.message == "Instance quota is full (1 of 1)"
 
 
 def test_a_large_claim_does_not_hold_up_a_small_one_that_fits() -> None:

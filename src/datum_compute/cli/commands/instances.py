@@ -56,6 +56,7 @@ from datum_compute.cli.render.listing import (
     with_namespace,
 )
 from datum_compute.cli.render.output import Output, one_line, render_count
+from datum_compute.cli.workload.access import print_missing_access
 from datum_compute.cli.workload.crashes import (
     print_crash_reports,
     print_deleted_instance,
@@ -237,7 +238,7 @@ def list_instances(
     async def body(session: Session) -> None:
         where = replace(session, namespace="") if all_namespaces else session
         rows = [row for row in await _read(where, workload) if _is_in(row, city)]
-        if not rows:
+        if not await print_missing_access(session) and not rows:
             session.output.note(f"No instances match in {session.target_name}.")
         words = [instance_health(row.instance).word for row in rows]
         listing = listing_at(session.environment.now())

@@ -3,109 +3,214 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import click
 
-from datum_compute.api.compute.instance import QUOTA_GRANTED
-from datum_compute.api.conditions import FALSE, Condition, find_condition
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import QUOTA_GRANTED, Instance
+from datum_compute.api.conditions import TRUE, Condition, find_condition
 from datum_compute.api.errors import Forbidden
-from datum_compute.api.kinds import BUCKET, INSTANCE
-from datum_compute.api.quota import METRICS, QUOTA_NAMESPACE, AllowanceBucket, QuotaMetric
-from datum_compute.cli.commands.instances import InstanceRow, resolve_owners
+from datum_compute.api.kinds import BUCKET, DEPLOYMENT, INSTANCE
+from datum_compute.api.labels import CITY_CODE, INSTANCE_INDEX
+from datum_compute.api.meta.objects import ref_of
+from datum_compute.api.meta.quantity import mebibytes, millicores
+from datum_compute.api.planes import deployment_of, normalize_city
+from datum_compute.api.quota import (
+    MEMORY,
+    METRICS,
+    QUOTA_NAMESPACE,
+    VCPUS,
+    AllowanceBucket,
+    QuotaMetric,
+)
+from datum_compute.cli.completion import city_names
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.options import connection_options
 from datum_compute.cli.render.documents import CityQuota, QuotaEntry, QuotaSummary, WaitingInstance
 from datum_compute.cli.render.listing import ListColumn, Listing, list_options, print_listing
 from datum_compute.cli.render.output import one_line
+from datum_compute.cli.workload.access import print_missing_access
+from datum_compute.cli.workload.observe import UNKNOWN
+from datum_compute.planning.rollout.gates import find_quota_denial
 
 _BAR = 20
 _BY_TYPE = {metric.resource_type: metric for metric in METRICS}
 
 
 @click.command(short_help="Show the usage and limits of the project.")
-@click.option("--constrained", is_flag=True, help="Show only resources at their limit.")
+@click.option("--city", metavar="CODE", help="Show only this city.", shell_complete=city_names)
+@click.option(
+    "--constrained",
+    is_flag=True,
+    help="Show only resources at their limit, and cities with instances that wait.",
+)
 @list_options
 @connection_options
 @click.pass_context
-def quota(ctx: click.Context, constrained: bool, output_format: str, no_headers: bool) -> None:
+def quota(
+    ctx: click.Context,
+    city: str | None,
+    constrained: bool,
+    output_format: str,
+    no_headers: bool,
+) -> None:
     """Show the usage and limit of each resource of the project. Below that, show for each city
-    how many instances have their quota and how many wait for it, over all namespaces.
+    what its instances use, and how many desired instances wait for quota, over all namespaces.
 
     \b
     Examples:
       datumctl compute quota
+      datumctl compute quota --city=DFW
       datumctl compute quota --constrained -o json
     """
 
     async def body(session: Session) -> None:
+        has_no_access = await print_missing_access(session)
         buckets = (await session.client.list(BUCKET, QUOTA_NAMESPACE)).items
         rows = [b for b in buckets if not (constrained and b.status.available > 0)]
-        if not rows:
+        if not rows and not has_no_access:
             what = "No resource is at its limit" if buckets else "No usage is recorded yet"
             session.output.note(f"{what} in {session.target_name}.")
-        cities = _by_city(await _read_instances(session))
+        cities = [
+            use
+            for use in usage_by_city(*await _read_use(session))
+            if city is None or use.city == normalize_city(city)
+            if use.waiting or not constrained
+        ]
+        if city is not None and not cities and not has_no_access:
+            wait = " that wait for quota" if constrained else ""
+            session.output.note(f"No instances{wait} in {normalize_city(city)}.")
         print_listing(
             session.output,
             LISTING,
             sorted(rows, key=bucket_order),
             output_format,
             headers=not no_headers,
-            summary=QuotaSummary(cities=[_city_document(city) for city in cities]),
+            summary=QuotaSummary(cities=[_city_document(use) for use in cities]),
         )
-        if output_format in ("table", "wide") and cities and not constrained:
+        if output_format in ("table", "wide") and cities:
             _print_cities(session, cities)
 
     run_in_session(ctx, body)
 
 
-async def _read_instances(session: Session) -> list[InstanceRow]:
+async def _read_use(session: Session) -> tuple[list[Instance], list[WorkloadDeployment]]:
     """Read all namespaces, because quota applies to the project; otherwise only the current one."""
-    all_namespaces = replace(session, namespace="")
     try:
-        listed = (await all_namespaces.client.list(INSTANCE)).items
+        instances = (await session.client.list(INSTANCE)).items
+        return instances, (await session.client.list(DEPLOYMENT)).items
     except Forbidden:
-        session.output.note(f"Cities show only the instances in namespace {session.namespace}.")
-        listed = (await session.client.list(INSTANCE, session.namespace)).items
-        return await resolve_owners(session, listed)
-    return await resolve_owners(all_namespaces, listed)
+        namespace = session.namespace
+        session.output.note(f"Cities show only the instances in namespace {namespace}.")
+        instances = (await session.client.list(INSTANCE, namespace)).items
+        return instances, (await session.client.list(DEPLOYMENT, namespace)).items
 
 
 @dataclass(frozen=True, slots=True)
 class CityUse:
-    """The number of instances of a city that have quota, and those that wait for it."""
+    """What the instances of a city use.
+
+    ``granted`` are the instances that have quota, with their size in ``millicores`` and
+    ``mebibytes``. ``waiting`` are the desired instances that have none, created or not.
+    ``denied`` are the created ones with the condition that states why.
+    """
 
     city: str
     granted: int
-    waiting: list[tuple[str, Condition]]
+    millicores: int
+    mebibytes: int
+    waiting: int
+    denied: list[tuple[str, Condition]]
 
 
-def _by_city(found: Sequence[InstanceRow]) -> list[CityUse]:
-    cities: dict[str, CityUse] = {}
-    for row in sorted(found, key=lambda row: (row.place.city, row.name)):
-        use = cities.setdefault(row.place.city, CityUse(row.place.city, 0, []))
-        condition = find_condition(row.instance.status.conditions, QUOTA_GRANTED)
-        if condition is not None and condition.status == FALSE:
-            use.waiting.append((row.name, condition))
-        else:
-            cities[use.city] = replace(use, granted=use.granted + 1)
-    return [*cities.values()]
+def usage_by_city(
+    instances: Sequence[Instance], deployments: Sequence[WorkloadDeployment]
+) -> list[CityUse]:
+    """Return the use of each city that has instances or deployments, by name."""
+    deployments = [d for d in deployments if not d.is_terminating]
+    by_owner: dict[tuple[str, str], list[Instance]] = {}
+    for instance in instances:
+        metadata = instance.metadata
+        owner = deployment_of(metadata.name, metadata.labels)
+        by_owner.setdefault((metadata.namespace, owner), []).append(instance)
+    waiting: dict[str, int] = {}
+    for deployment in deployments:
+        metadata, desired = deployment.metadata, deployment.spec.scale_settings.min_replicas
+        own = by_owner.get((metadata.namespace, metadata.name), [])
+        # A surge instance has quota of its own and an ordinal above the desired ones.
+        granted = sum(_has_quota(i) and _ordinal(i) < desired for i in own)
+        city = deployment.spec.city_code
+        waiting[city] = waiting.get(city, 0) + max(0, desired - granted)
+    placed = {(d.metadata.namespace, d.metadata.name): d.spec.city_code for d in deployments}
+    by_city: dict[str, list[Instance]] = {city: [] for city in waiting}
+    for owner_key, own in by_owner.items():
+        for instance in own:
+            city = instance.metadata.labels.get(CITY_CODE) or placed.get(owner_key, UNKNOWN)
+            by_city.setdefault(city, []).append(instance)
+    return [_city_use(city, by_city[city], waiting.get(city, 0)) for city in sorted(by_city)]
+
+
+def _city_use(city: str, instances: Sequence[Instance], waiting: int) -> CityUse:
+    granted = [instance for instance in instances if _has_quota(instance)]
+    sizes = [instance.status.resources for instance in granted]
+    denied = [
+        (instance.metadata.name, condition)
+        for instance in sorted(instances, key=ref_of)
+        if (condition := find_quota_denial(instance.status.conditions)) is not None
+    ]
+    return CityUse(
+        city,
+        len(granted),
+        sum(millicores(size.cpu) for size in sizes if size.cpu is not None),
+        sum(mebibytes(size.memory) for size in sizes if size.memory is not None),
+        waiting,
+        denied,
+    )
+
+
+def _has_quota(instance: Instance) -> bool:
+    condition = find_condition(instance.status.conditions, QUOTA_GRANTED)
+    return condition is not None and condition.status == TRUE
+
+
+def _ordinal(instance: Instance) -> int:
+    metadata = instance.metadata
+    number = metadata.labels.get(INSTANCE_INDEX) or metadata.name.rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0
 
 
 def _city_document(use: CityUse) -> CityQuota:
-    waiting = [
+    denied = [
         WaitingInstance(instance=name, reason=condition.reason, message=condition.message)
-        for name, condition in use.waiting
+        for name, condition in use.denied
     ]
-    return CityQuota(city=use.city, granted=use.granted, waiting=waiting)
+    return CityQuota(
+        city=use.city,
+        granted=use.granted,
+        millicores=use.millicores,
+        mebibytes=use.mebibytes,
+        waiting_replicas=use.waiting,
+        waiting=denied,
+    )
 
 
 def _print_cities(session: Session, cities: Sequence[CityUse]) -> None:
-    rows = [(use.city, use.granted, len(use.waiting)) for use in cities]
+    rows = [
+        (
+            use.city,
+            use.granted,
+            f"{use.millicores / VCPUS.factor:g}",
+            f"{use.mebibytes / MEMORY.factor:g} {MEMORY.display_unit}",
+            use.waiting,
+        )
+        for use in cities
+    ]
     session.output.data("")
-    session.output.data(session.output.table(("CITY", "INSTANCES", "WAITING"), rows))
+    headings = ("CITY", "INSTANCES", "VCPUS", "MEMORY", "WAITING")
+    session.output.data(session.output.table(headings, rows))
     for use in cities:
-        for name, condition in use.waiting:
+        for name, condition in use.denied:
             text = f"{name} in {use.city} waits for quota: {one_line(condition.message)}"
             session.output.note(text)
 

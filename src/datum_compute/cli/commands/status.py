@@ -32,6 +32,7 @@ from datum_compute.cli.render.health import (
 )
 from datum_compute.cli.render.listing import age_of, print_document, read_options
 from datum_compute.cli.render.output import Output, one_line, render_count
+from datum_compute.cli.workload.access import print_missing_access
 from datum_compute.cli.workload.observe import find_workload, observe_parts
 from datum_compute.cli.workload.rollout import (
     Progress,
@@ -93,6 +94,7 @@ def status(ctx: click.Context, name: str, output_format: str) -> None:
     """
 
     async def body(session: Session) -> None:
+        await print_missing_access(session)
         report = await read_report(session, name)
         print_document(
             session.output,

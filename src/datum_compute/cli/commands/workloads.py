@@ -33,6 +33,7 @@ from datum_compute.cli.render.listing import (
     with_namespace,
 )
 from datum_compute.cli.render.output import render_count
+from datum_compute.cli.workload.access import print_missing_access
 from datum_compute.cli.workload.rollout import place_document
 
 HEALTHS = ("Available", "Degraded", "Unavailable", "Unknown", "Terminating")
@@ -85,7 +86,7 @@ def list_workloads(
     async def body(session: Session) -> None:
         listed = await session.client.list(WORKLOAD, "" if all_namespaces else session.namespace)
         rows = [w for w in listed.items if _matches(w, city, health)]
-        if not rows:
+        if not await print_missing_access(session) and not rows:
             _print_empty(session, filtered=bool(listed.items))
         words = [workload_health(row).word for row in rows]
         listing = listing_at(session.environment.now())

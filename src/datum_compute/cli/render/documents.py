@@ -189,7 +189,12 @@ class WaitingInstance(OutputDocument):
 class CityQuota(OutputDocument):
     city: Annotated[str, doc("Code of the city.")]
     granted: Annotated[int, doc("Number of instances that have their quota.")]
-    waiting: Annotated[list[WaitingInstance], doc("Instances that wait for quota.")]
+    millicores: Annotated[int, doc("Thousandths of a CPU that these instances use.")]
+    mebibytes: Annotated[int, doc("Memory that these instances use, in MiB.")]
+    waiting_replicas: Annotated[
+        int, doc("Number of desired instances without quota, created or not.")
+    ]
+    waiting: Annotated[list[WaitingInstance], doc("Instances to which quota was denied.")]
 
 
 class QuotaSummary(OutputDocument):

@@ -170,6 +170,22 @@ async def ensure_access(session: Session) -> bool:
     return access.state is first_state
 
 
+async def print_missing_access(session: Session) -> bool:
+    """Print one line and return True if the project has no access to compute."""
+    entitlements = await _list_entitlements(session)
+    if entitlements is None or _is_active(_find_entitlement(entitlements, SERVICE_OBJECT)):
+        return False
+    access = await _read_access(session, entitlements)
+    if access.state in (AccessState.ACTIVE, AccessState.UNKNOWN):
+        return False
+    next_command = next_step(access, session.command)
+    session.output.note(
+        f"No access to {TITLE} in {session.target_name}: {STATE_TEXTS[access.state]}."
+        + (f" Next: {next_command}" if next_command else "")
+    )
+    return True
+
+
 async def read_access(session: Session) -> Access:
     return await _read_access(session, await _list_entitlements(session))
 

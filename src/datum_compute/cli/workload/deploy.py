@@ -89,9 +89,10 @@ async def deploy_workloads(session: Session, request: DeployRequest) -> None:
         write_plan_file(session, options.plan_out, [step.plan for step in steps])
     if not options.writes:
         session.print_note("Nothing was changed.")
-        return
     if not options.skip_checks:
         _raise_problems(session, [step.preview for step in steps])
+    if not options.writes:
+        return
     for step in steps:
         for problem in step.preview.problems:
             session.print_note(f"Warning: {problem.message}")

@@ -22,6 +22,7 @@ from datum_compute.controllers.gates import (
     decide_data,
     decide_network,
     decide_quota,
+    log_quota_recheck,
 )
 from datum_compute.planning.initial_status import INITIAL_STATUS_S
 from datum_compute.planning.rollout.gates import (
@@ -54,6 +55,7 @@ DECIDERS: tuple[Decide, ...] = (
 async def reconcile(context: Context, key: Key) -> Outcome:
     instance = context.planes.require(key.plane).read(INSTANCE).get(key.ref)
     if instance is None:
+        log_quota_recheck(context, key, ())
         return Done()
     decisions = list[Decision]()
     for decide in DECIDERS:
@@ -62,6 +64,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
             return Requeue(INITIAL_STATUS_S)
         if decision is not None:
             decisions.append(decision)
+    log_quota_recheck(context, key, decisions)
     if any(clears_quota_gate(decision) for decision in decisions):
         await confirm_grant(context, key, instance)
     plan = plan_readiness(key.plane, instance, decisions, context.now())

@@ -27,11 +27,13 @@ from datum_compute.api.meta.objects import ObjectMeta
 from datum_compute.api.planes import PlaneName
 from datum_compute.api.quota import (
     GRANTED,
+    METRICS,
     QUOTA_NAMESPACE,
     AllowanceBucket,
     AllowanceBucketSpec,
     AllowanceBucketStatus,
     ContributingGrant,
+    QuotaMetric,
     RequestAllocation,
     ResourceClaim,
     ResourceClaimStatus,
@@ -49,6 +51,7 @@ ACTIVE = "Active"
 # A new registration on the platform causes no event in a project.
 RECHECK_S = 30.0
 WAITING = "waiting"
+_METRICS = {metric.resource_type: metric for metric in METRICS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +148,30 @@ def _decide_claim(state: QuotaState, balance: QuotaBalance, claim: ResourceClaim
 
 
 def _shortage(state: QuotaState, balance: QuotaBalance, request: ResourceRequest) -> str:
-    """Return the message of a denial. It omits the current usage, so that it seldom changes."""
+    """Return the message of a denial: "Instance quota is full (10 of 10)".
+
+    A quota that is not full has too little for this request. Its usage is left out, so that the
+    message of a waiting claim seldom changes.
+    """
     name = request.resource_type
-    spec = state.registered[name].spec
-    unit = "" if spec.base_unit == "1" else f" {spec.base_unit}"
-    limit = balance.limits.get(name, 0)
-    return f"{request.amount}{unit} more of {name} would exceed the limit of {limit}{unit}"
+    metric = _METRICS.get(name)
+    label = metric.label if metric else name.rpartition("/")[2].capitalize()
+    limit, used = balance.limits.get(name, 0), balance.used.get(name, 0)
+    unit = _display_unit(state.registered[name], metric)
+    if used >= limit:
+        amounts = f"{_in_unit(used, metric)} of {_in_unit(limit, metric)}{unit}"
+        return f"{label} quota is full ({amounts})"
+    missing = f"{_in_unit(request.amount, metric)}{unit}"
+    return f"{label} quota of {_in_unit(limit, metric)}{unit} has no room for {missing} more"
+
+
+def _display_unit(registration: ResourceRegistration, metric: QuotaMetric | None) -> str:
+    unit = metric.display_unit if metric else registration.spec.base_unit
+    return "" if unit == "1" else f" {unit}"
+
+
+def _in_unit(amount: int, metric: QuotaMetric | None) -> str:
+    return f"{amount / (metric.factor if metric else 1):.3f}".rstrip("0").rstrip(".")
 
 
 def claim_problem(state: QuotaState, claim: ResourceClaim) -> str:
