@@ -1,21 +1,30 @@
-"""Which events make the controller of IP allocations check a prefix."""
+"""When the controller of IP allocations checks a prefix, and when it deletes the allocation."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
 import pytest
 
 from datum_compute.api.compute.instance import Instance, InterfaceAddress, NetworkInterfaceStatus
-from datum_compute.api.kinds import INSTANCE
-from datum_compute.api.meta.objects import Ref
-from datum_compute.api.planes import PLATFORM
+from datum_compute.api.kinds import INSTANCE, IP_ALLOCATION, ORGANIZATION, PROJECT, SUBNET
+from datum_compute.api.meta.fields import TypedObjectReference
+from datum_compute.api.meta.objects import ObjectMeta, Ref
+from datum_compute.api.networking.network import IPAllocation, IPAllocationSpec
+from datum_compute.api.planes import HUB, PLATFORM, PlaneName
+from datum_compute.api.resourcemanager import Organization, Project, ProjectOwner, ProjectSpec
+from datum_compute.app.controllers import ManagerOptions
+from datum_compute.client.client import Client
 from datum_compute.controllers.network.ip_allocations import CONTROLLER
 from datum_compute.planning.network.prefixes import allocation_name
 from datum_compute.runtime.controller import Key
 from datum_compute.runtime.informer import ObjectChange
 from testkit.builders import an_instance
+from testkit.sim.loop import VirtualLoop
+from tests.controllers.running_controllers import running
+from tests.runtime.planes_in_process import InProcessPlanes, with_planes
 
 
 def instance_at(address: str) -> Instance:
@@ -42,3 +51,38 @@ def test_the_removal_of_the_last_instance_checks_the_prefix_of_its_address() -> 
 @pytest.mark.parametrize("old", [None, instance_at("10.128.16.2")], ids=["new", "changed"])
 def test_an_instance_that_exists_checks_no_prefix(old: Instance | None) -> None:
     assert keys_of(ObjectChange(old, instance_at("10.128.16.2"))) == []
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_an_allocation_is_deleted_if_its_project_does_not_exist(exists: bool) -> None:
+    """A create request may arrive after its project was deleted."""
+
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
+        platform = await planes.create(PLATFORM)
+        await planes.create(HUB)
+        await platform.create(ORGANIZATION, Organization(metadata=ObjectMeta(name="default")))
+        if exists:
+            owner = ProjectOwner(kind="Organization", name="default")
+            gamma = Project(metadata=ObjectMeta(name="gamma"), spec=ProjectSpec(owner_ref=owner))
+            await platform.create(PROJECT, gamma)
+        spec = IPAllocationSpec(
+            cidr="10.128.16.0/20",
+            pool="10.128.0.0/16",
+            project="gamma",
+            holder=TypedObjectReference(kind=SUBNET.kind, namespace="default", name="dfw-ipv4"),
+            holder_uid="u",
+        )
+        name = allocation_name(spec.cidr)
+        await platform.create(
+            IP_ALLOCATION, IPAllocation(metadata=ObjectMeta(name=name), spec=spec)
+        )
+
+        async def reach(plane: PlaneName) -> Client:
+            return planes.client(plane)
+
+        options = ManagerOptions(reach=reach)
+        async with running(CONTROLLER, loop, planes, PLATFORM, HUB, options=options):
+            await asyncio.sleep(5)
+        return [found.metadata.name for found in (await platform.list(IP_ALLOCATION)).items]
+
+    assert bool(with_planes(test)) == exists

@@ -1,6 +1,7 @@
 """Controller of IPAllocations: deletes the allocation of an unused prefix whose holder is gone.
 
-The rules are in planning/network/prefixes.py. A live read confirms that the holder is gone.
+The rules are in planning/network/prefixes.py. A live read confirms that the holder, or its project,
+is gone.
 """
 
 from __future__ import annotations
@@ -10,7 +11,15 @@ from typing import Any
 
 from datum_compute.api import labels
 from datum_compute.api.errors import NotFound
-from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, IP_ALLOCATION, NETWORK, SUBNET, WORK
+from datum_compute.api.kinds import (
+    DEPLOYMENT,
+    INSTANCE,
+    IP_ALLOCATION,
+    NETWORK,
+    PROJECT,
+    SUBNET,
+    WORK,
+)
 from datum_compute.api.meta.objects import KindInfo, Ref
 from datum_compute.api.networking.network import IPAllocation
 from datum_compute.api.planes import PLATFORM
@@ -41,16 +50,30 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return Done()
     removed = is_project_removed(allocation)
     project = None if removed else context.planes.project(allocation.spec.project)
-    holder = HolderState.GONE if removed else await _observe_holder(project, allocation)
+    if removed:
+        holder = HolderState.GONE
+    elif project is None:
+        holder = await _observe_project(context, allocation)
+    else:
+        holder = await _observe_holder(project, allocation)
     user = _find_user(context, project, allocation) if holder is HolderState.GONE else ""
     return await apply_plan(context.planes, plan_orphaned_allocation(allocation, holder, user))
 
 
-async def _observe_holder(project: CachedClient | None, allocation: IPAllocation) -> HolderState:
+async def _observe_project(context: Context, allocation: IPAllocation) -> HolderState:
+    """Read the project live. A create request may arrive after its project was deleted."""
+    if context.membership is None:
+        return HolderState.UNKNOWN
+    platform = context.planes.require(PLATFORM)
+    project = await platform.get_uncached(PROJECT, Ref("", allocation.spec.project))
+    return HolderState.GONE if project is None else HolderState.UNKNOWN
+
+
+async def _observe_holder(project: CachedClient, allocation: IPAllocation) -> HolderState:
     """Read the holder live, because absence from a cache proves nothing."""
     reference = allocation.spec.holder
     kind = _HOLDER_KINDS.get(reference.kind)
-    if project is None or kind is None:
+    if kind is None:
         return HolderState.UNKNOWN
     try:
         holder = await project.uncached.get(kind, Ref(reference.namespace, reference.name))
