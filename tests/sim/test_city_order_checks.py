@@ -101,6 +101,7 @@ def test_a_skipped_city_does_not_count() -> None:
     world.set_workload("web:2")
     gone = {"type": "Available", "status": "Unknown", "reason": "CellUnreachable"}
     world.set_deployment("DFW", "web:1", conditions=[gone])
+    world.now += 60.0
     assert world.set_deployment("LHR", "web:2") == ""
     world = World()
     world.set_workload("web:2")

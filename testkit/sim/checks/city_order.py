@@ -54,10 +54,8 @@ class CityOrderWatch:
             self._record_completed(change.after)
         if not change.plane.startswith("project/"):
             return ""
-        for row in filter(None, (change.before, change.after)):
-            available = condition(row, "Available")
-            if available is not None and available["reason"] in NO_REACHABLE_CELL:
-                self._skipped_s[change.plane, change.key] = change.at_s
+        if any(map(_is_unreachable, filter(None, (change.before, change.after)))):
+            self._skipped_s[change.plane, change.key] = change.at_s
         if change.before is None or image_of(change.before) == image_of(change.after):
             return ""
         return self._check_change(state, change, change.after)
@@ -126,10 +124,17 @@ class CityOrderWatch:
         return ""
 
     def _was_skipped(self, change: RowChange, row: JsonObject) -> bool:
+        if _is_unreachable(row):
+            return True
         metadata = row["metadata"]
         key = ObjectKey(DEPLOYMENT.resource, metadata.get("namespace", ""), metadata["name"])
         skipped_s = self._skipped_s.get((change.plane, key))
         return skipped_s is not None and change.at_s - skipped_s < STATE_KNOWN_S
+
+
+def _is_unreachable(row: JsonObject) -> bool:
+    available = condition(row, "Available")
+    return available is not None and available["reason"] in NO_REACHABLE_CELL
 
 
 def image_of(row: JsonObject) -> str:

@@ -17,6 +17,7 @@ from datum_compute.store.journal import ObjectKey
 from testkit.sim.actors.users import NAMESPACE_NAME
 from testkit.sim.checks.expected_state import ExpectedState
 from testkit.sim.checks.state import ClusterState, RowChange, condition, is_terminating, is_true
+from testkit.sim.checks.suspension import halted_workloads
 from testkit.sim.host import EPOCH_S
 
 # The controller may act on an observation of the other deployment that is this old.
@@ -44,8 +45,14 @@ def cities_in_use(
 
 
 def i16_shares_of_lost_cities_have_moved(state: ClusterState, expected: ExpectedState) -> str:
-    """I16: every lost city with a usable fallback city has moved there, even if quota is scarce."""
+    """I16: every lost city with a usable fallback city has moved there, even if quota is scarce.
+
+    A workload that is stopped or suspended does not move.
+    """
+    halted = halted_workloads(state, expected)
     for (project, name), desired in expected.desired.items() if expected.lost else ():
+        if (project, name) in halted:
+            continue
         rows = _deployments(state, project_plane(project), name)
         live = [row for row in rows if not is_terminating(row)]
         found: list[str] = []
