@@ -53,6 +53,7 @@ from datum_compute.cli.workload.plan_file import read_plan_file, write_plan_file
 from datum_compute.cli.workload.preview import Preview, preview_instances, preview_plan
 from datum_compute.cli.workload.request import DeployOptions, DeployRequest
 from datum_compute.cli.workload.rollout_wait import wait_for_rollout
+from datum_compute.planning.workload.city_order import is_rolled_back
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +320,20 @@ async def change_workload(
         _report_written(session, written, plan.action)
         session.print_note(options.note)
         return
+    if is_rolled_back(written):
+        # The rollback is older than this change, so it is no failure of this command.
+        _report_written(session, written, plan.action)
+        session.print_note(_rolled_back_note(session, written))
+        return
     await _wait_for_written(session, [_WrittenWorkload(written, plan.action)], options.timeout_s)
+
+
+def _rolled_back_note(session: Session, workload: Workload) -> str:
+    revision, name = workload.status.rollout.running_revision, workload.metadata.name
+    return (
+        f"{name} runs revision {revision}, which a rollback restored. Not waiting. "
+        f"See: {session.command('status', name)}"
+    )
 
 
 def _show_change(session: Session, plan: WorkloadPlan, preview: Preview | None) -> None:
