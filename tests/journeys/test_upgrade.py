@@ -1,6 +1,6 @@
 """Upgrade: the current controllers find nothing to do in the settled state of an earlier release.
 
-``upgrade/COMMIT.gz`` is the store of the release of that commit, recorded by
+``upgrade/RELEASE.gz`` is the store of that release or commit, recorded by
 ``python -m hack.rehearse_upgrade``, which also runs both releases in turn. Here the current release
 starts on the record: it recreates no instance, rewrites only the fields in ``ONCE``, and then
 writes nothing.
@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from datum_compute.api.kinds import KINDS
-from datum_compute.api.meta.codec import decode, decode_as, from_json
+from datum_compute.api.kinds import CLAIM, DEPLOYMENT, INSTANCE, KINDS, SERVER, WORKLOAD
+from datum_compute.api.meta.codec import decode, decode_as, from_json, to_json
+from datum_compute.api.meta.objects import ref_of
 from datum_compute.api.planes import cell_plane, project_plane
 from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.app.platform import PlaneLayout, Platform, PlatformOptions, SecurityOptions
@@ -27,7 +28,9 @@ from datum_compute.drivers.simulated.behaviors import SimulatedMachine
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.store.dump import decode_dump
 from datum_compute.store.journal import Change, Entry, LoadedPlane, MemoryJournal, ObjectKey
+from testkit.builders import a_workload
 from testkit.sim.loop import VirtualLoop, run_virtual
+from tests.controllers.running_controllers import as_new
 
 RECORDS = sorted(Path(__file__).with_name("upgrade").glob("*.gz"))
 PROJECT, CELL = project_plane("default"), cell_plane("dfw")
@@ -54,6 +57,13 @@ _REWORDED = (
 # What the current release writes once after an upgrade, by resource and field: new fields with an
 # initial value. Every entry needs a review. Instances and servers are never allowed here.
 ONCE: dict[str, frozenset[tuple[str, str]]] = {
+    "0.1.0": frozenset(
+        {
+            ("resourcebindings.work.karmada.io", "status.aggregatedStatus"),
+            ("workloads.compute.datumapis.com", "status.rollout"),
+            ("works.work.karmada.io", "status.manifestStatuses"),
+        }
+    ),
     "80698ae": frozenset(
         {
             ("workloaddeployments.compute.datumapis.com", "status.availableReplicas"),
@@ -71,6 +81,9 @@ ONCE: dict[str, frozenset[tuple[str, str]]] = {
     ),
 }
 _WORKLOADS = "workloads.compute.datumapis.com"
+_NAMED = frozenset(
+    kind.resource for kind in (CLAIM, DEPLOYMENT, INSTANCE, SERVER) if not kind.stored_as
+)
 _UNTOUCHED = frozenset(
     f"{plural}.compute.datumapis.com" for plural in ("instances", "workloadrevisions")
 ) | {"servers.region.datumapis.com", "resourceclaims.quota.miloapis.com"}
@@ -148,6 +161,60 @@ def test_an_upgrade_rolls_nothing_and_settles(path: Path) -> None:
         assert dict(table) == recorded.machines, "a machine was touched"
         after = await journal.load()
         assert set(after) == set(before)
+
+    run_virtual(Random(1), main)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The uids of deployments, instances, servers and claims by name, and the machines."""
+
+    uids: dict[tuple[str, str, str], str]
+    machines: tuple[str, ...]
+
+
+def identity_of(planes: Mapping[str, LoadedPlane], machines: Iterable[str]) -> Identity:
+    uids = {
+        (plane, key.resource, key.name): decode(body)["metadata"]["uid"]
+        for plane, loaded in planes.items()
+        for key, (_, body) in loaded.objects.items()
+        if key.resource in _NAMED
+    }
+    return Identity(uids, tuple(sorted(machines)))
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+def test_an_upgrade_keeps_names_uids_and_machines_and_gives_new_deployments_readable_names(
+    path: Path,
+) -> None:
+    """Names of release 0.1.0 contain a hash: ``web-96a98c8de7``."""
+    recorded = read_record(path)
+
+    async def main(loop: VirtualLoop) -> None:
+        journal, table = NotedJournal(), MachineTable(recorded.machines)
+        journal.set_planes(recorded.planes)
+        before = identity_of(await journal.copy().load(), table)
+        platform = _platform(loop, recorded, journal, table)
+        await platform.load()
+        running = loop.create_task(platform.run())
+        await asyncio.sleep(SETTLE_S)
+        assert identity_of(await journal.load(), table) == before
+        project, cell = (platform.bootstrap_client(plane) for plane in (PROJECT, CELL))
+        web = (await project.list(WORKLOAD)).items[0]
+        placement = to_json(web.spec.placements[0])
+        placement["scaleSettings"]["minReplicas"] = 2
+        await project.patch(WORKLOAD, ref_of(web), {"spec": {"placements": [placement]}})
+        api = as_new(a_workload("x.example/api:1"), name="api")
+        await project.create(WORKLOAD, api)
+        await asyncio.sleep(SETTLE_S)
+        (earlier,) = {name for _, kind, name in before.uids if kind == DEPLOYMENT.resource}
+        names = sorted(i.metadata.name for i in (await cell.list(INSTANCE)).items)
+        assert names == ["api-default-dfw-0", f"{earlier}-0", f"{earlier}-1"]
+        after = identity_of(await journal.load(), table)
+        assert before.uids.items() <= after.uids.items()
+        assert set(before.machines) < set(after.machines)
+        running.cancel()
+        await asyncio.wait([running])
 
     run_virtual(Random(1), main)
 
