@@ -10,7 +10,7 @@ from datum_compute.api.errors import ServiceUnavailable, to_status
 from datum_compute.api.gateway import GatewayReason, gateway_not_found
 from datum_compute.api.http import Request, Response
 from datum_compute.api.meta.codec import encode
-from datum_compute.cli.commands.doctor import ReportedDriver, describe_drivers
+from datum_compute.cli.workload.cell_reports import ReportedDriver, describe_drivers
 from tests.cli.runner import CliRunner
 from tests.cli.world import World
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from datum_compute.api.compute.instance_type import InstanceType
 from datum_compute.api.compute.workload import Workload
 from datum_compute.api.compute.workload_revision import WorkloadRevision
 from datum_compute.api.errors import AlreadyExists
@@ -22,10 +23,11 @@ from datum_compute.api.kinds import (
     BUCKET,
     DEPLOYMENT,
     INSTANCE,
+    INSTANCE_TYPE,
     REVISION,
     WORKLOAD,
 )
-from datum_compute.api.labels import CITY_CODE, PLACEMENT_NAME, WORKLOAD_UID
+from datum_compute.api.labels import CELL, CITY_CODE, PLACEMENT_NAME, WORKLOAD_UID
 from datum_compute.api.meta.codec import JsonObject, decode, encode, from_json
 from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref
 from datum_compute.api.meta.timestamps import timestamp
@@ -79,6 +81,37 @@ def simulated_gateway(request: Request) -> Response | None:
         return None
     driver = {"driver": "simulated", "why": "as told", "answers": True}  # quoted
     return Response(200, encode({"items": [{"cell": "dfw", **driver}, {"cell": "iad", **driver}]}))
+
+
+def gateway_without_cell(cell: str, last_heartbeat: str = "") -> Callable[[Request], Any]:
+    """Return a gateway that does not reach the cell, and reports its last heartbeat."""
+
+    def respond(request: Request) -> Response | None:
+        if not request.path.endswith("/namespaces/default/drivers"):
+            return None
+        item = {"cell": cell, "driver": "unknown", "answers": False}
+        problem = {"words": f"cannot reach cell {cell}", "lastHeartbeat": last_heartbeat}
+        return Response(200, encode({"items": [{**item, **problem}]}))
+
+    return respond
+
+
+async def place_instances(client: Client, cell: str) -> None:
+    """Label all instances with their cell, as the copies in a project are."""
+    for instance in (await client.list(INSTANCE, NAMESPACE)).items:
+        patch = {"metadata": {"labels": {CELL: cell}}}
+        await client.patch(INSTANCE, Ref(NAMESPACE, instance.metadata.name), patch)
+
+
+async def deprecate_type(client: Client, name: str, replacement: str) -> None:
+    """Deprecate an instance type; create it and its replacement if they do not exist."""
+    existing = {t.metadata.name: t for t in (await client.list(INSTANCE_TYPE)).items}
+    resources = {"cpu": "1", "memory": "1Gi"}
+    for missing in {name, replacement} - set(existing):
+        new = {"metadata": {"name": missing}, "spec": {"resources": resources}}
+        await client.create(INSTANCE_TYPE, from_json(new, InstanceType))
+    lifecycle = {"phase": "Deprecated", "replacementInstanceType": replacement}
+    await client.patch(INSTANCE_TYPE, Ref("", name), {"spec": {"lifecycle": lifecycle}})
 
 
 @dataclass

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import stat
 from pathlib import Path
 
@@ -46,6 +48,25 @@ def test_up_again_while_it_runs_changes_nothing(platform: LocalPlatform) -> None
     again = platform.up()
     assert again.returncode == 0
     assert platform.pid == pid
+
+
+def test_a_suspended_server_is_reported_with_the_command_that_continues_it(
+    platform: LocalPlatform,
+) -> None:
+    pid = platform.pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        for command in (("doctor",), ("workloads",)):
+            done = platform.run(*command)
+            assert done.returncode == 1, done.stdout
+            assert f"(pid {pid}) is suspended" in done.stderr
+            assert f"kill -CONT {pid}" in done.stderr
+        shown = platform.run("local", "status", "--state-dir", str(platform.state)).stdout
+        assert "is suspended at https://127.0.0.1:" in shown
+        assert f"kill -CONT {pid}" in shown
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert platform.run("doctor").returncode == 0
 
 
 def test_down_and_up_continue_on_the_same_port(platform: LocalPlatform) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -16,6 +17,8 @@ from tests.e2e.processes import (
     SERVERS,
     WORKS,
     Api,
+    Object,
+    Processes,
     condition,
     objects_of,
     workload,
@@ -86,10 +89,21 @@ def test_a_cell_killed_during_a_deletion_completes_it(topology: Topology, projec
     wait_until_removed(topology, "removed")
 
 
+def doctor_results(topology: Topology) -> dict[str, Object]:
+    """Return the results of ``doctor`` by the name of the check."""
+    found = topology.run("doctor", "-o", "json")
+    return {item["check"]: item for item in json.loads(found.stdout)["items"]}
+
+
 def test_an_unresponsive_cell_makes_only_its_city_unknown(topology: Topology, project: Api) -> None:
     project.create(f"{NAMESPACE}/workloads", workload("silent", "DFW"))
     eventually(lambda: is_settled(project, "silent", 1), "it is ready", topology.timeout_s)
     topology.pause("dfw")
+    if isinstance(topology, Processes):  # elsewhere simulated machines have no driver to query
+        verdict = doctor_results(topology)["workload silent"]
+        assert verdict["state"] != "ok", "also before the cell is reported as unreachable"
+        assert "dfw" in verdict["text"]
+        assert verdict["asOf"] != ""
     eventually(
         lambda: available(project, "silent") == ("Unknown", "CellUnreachable"),
         "the workload is unknown",

@@ -21,7 +21,7 @@ from datum_compute.api.gateway import (
     logs_path,
 )
 from datum_compute.api.http import Request, Response
-from datum_compute.api.planes import cell_plane, path_prefix
+from datum_compute.api.planes import HUB, cell_plane, path_prefix
 from datum_compute.client.client import Client
 from datum_compute.client.transport.websocket import FAILED
 from datum_compute.gateway.cells import RemoteCell
@@ -121,6 +121,29 @@ def test_the_drivers_of_all_cells_are_listed_with_unreachable_cells() -> None:
         assert items[2]["words"] == "cannot reach cell lost: no route"
         with pytest.raises(Forbidden):
             await world.client(EVE).get_raw(drivers_path("default"))
+
+    run_in_world(scenario)
+
+
+def test_the_last_heartbeat_of_a_cell_that_does_not_respond_is_reported() -> None:
+    async def scenario(world: GatewayWorld) -> None:
+        async def hang(_request: Request) -> Response:
+            await asyncio.sleep(1e6)
+            raise AssertionError("not reached")
+
+        suspended = Client(InMemoryTransport(hang), prefix=path_prefix(DFW), token=TOKEN, agent="t")
+        world.endpoints.add(cell_plane("late"), RemoteCell("late", suspended))
+        renewed = "2026-01-01T00:00:00.000000Z"
+        lease = {"metadata": {"name": "late"}, "spec": {"renewTime": renewed}}
+        hub, namespace = path_prefix(HUB), {"metadata": {"name": "karmada-cluster"}}
+        await world.server.json("POST", f"{hub}/api/v1/namespaces", namespace)
+        leases = f"{hub}/apis/coordination.k8s.io/v1/namespaces/karmada-cluster/leases"
+        await world.server.json("POST", leases, lease)
+        items = (await world.client().get_raw(drivers_path("default")))["items"]
+        (late,) = [item for item in items if item["cell"] == "late"]
+        assert late["words"] == "cannot reach cell late: no response in 5 s"
+        assert late["lastHeartbeat"] == renewed
+        assert [item["lastHeartbeat"] for item in items if item["cell"] == "dfw"] == [""]
 
     run_in_world(scenario)
 

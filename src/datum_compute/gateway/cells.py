@@ -50,6 +50,9 @@ class WorkloadLogs(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
     problems: list[str] = []
 
 
+RESPONSE_TIMEOUT_S = 5.0
+
+
 class RemoteCell:
     """A cell of another process. ``client`` is a client of the hub for the plane of the cell."""
 
@@ -98,6 +101,7 @@ class RemoteCell:
         return from_json(found, ImageCheck)
 
     async def driver(self) -> DriverReport:
+        await self._check_response()
         try:
             found = await self._client.get_raw(drivers_path("default"))
         except Unreachable as error:
@@ -128,6 +132,23 @@ class RemoteCell:
             if has_gateway_reason(error, GatewayReason.INSTANCE_NOT_RUNNING):
                 return None
             raise
+
+    async def _check_response(self) -> None:
+        """Raise TransientError if the cell does not respond at all.
+
+        A suspended process accepts connections, and a slow engine delays the report of a driver, so
+        a request that any process answers at once comes first. Its result does not matter.
+        """
+        try:
+            async with asyncio.timeout(RESPONSE_TIMEOUT_S):
+                await self._client.get_raw("/version")
+        except ApiError:
+            return
+        except Unreachable as error:
+            raise self._unreachable_error(error) from error
+        except TimeoutError:
+            why = f"cannot reach cell {self._cell}: no response in {RESPONSE_TIMEOUT_S:.0f} s"
+            raise TransientError(why) from None
 
     def _unreachable_error(self, error: Unreachable) -> TransientError:
         return TransientError(f"cannot reach cell {self._cell}: {error}")
@@ -271,10 +292,14 @@ class GatewayConnector:
 
 # Longer than the timeout of a driver for its engine, and shorter than that of clients.
 DRIVER_TIMEOUT_S = 15.0
+UNKNOWN_DRIVER = "unknown"  # of a cell that does not respond
 
 
 class CellDriver(DriverReport, frozen=True, kw_only=True, omit_defaults=False):
+    """``last_heartbeat`` is set for a cell that does not respond, if the hub knows it."""
+
     cell: str
+    last_heartbeat: str = ""
 
 
 class CellDrivers(ApiStruct, frozen=True, kw_only=True):
@@ -294,9 +319,9 @@ async def _read_driver(endpoints: CellEndpoints, plane: PlaneName) -> CellDriver
             report = await endpoints.read_driver(plane)
     except TimeoutError:
         words = f"cannot reach cell {member_name(plane)}: no response in {DRIVER_TIMEOUT_S:.0f} s"
-        report = DriverReport(driver="unknown", answers=False, words=words)
+        report = DriverReport(driver=UNKNOWN_DRIVER, answers=False, words=words)
     except (ApiError, DriverError) as error:
-        report = DriverReport(driver="unknown", answers=False, words=str(error))
+        report = DriverReport(driver=UNKNOWN_DRIVER, answers=False, words=str(error))
     return CellDriver(
         cell=member_name(plane),
         driver=report.driver,

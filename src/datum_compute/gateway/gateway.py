@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from datum_compute.api.core import Namespace
 from datum_compute.api.errors import (
     ApiError,
@@ -34,11 +36,13 @@ from datum_compute.api.gateway import (
     gateway_not_found,
 )
 from datum_compute.api.http import Duplex, Request, Response
-from datum_compute.api.kinds import INSTANCE, NAMESPACE
+from datum_compute.api.karmada import CREDENTIALS_NAMESPACE
+from datum_compute.api.kinds import INSTANCE, LEASE, NAMESPACE
 from datum_compute.api.labels import CELL
 from datum_compute.api.meta.codec import DecodeError, decode_as, encode, to_json
 from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import (
+    HUB,
     PlaneName,
     cell_plane,
     federation_namespace,
@@ -67,7 +71,15 @@ from datum_compute.gateway.authorizer import (
     GatewayAuthorizer,
     GatewayTarget,
 )
-from datum_compute.gateway.cells import CellEndpoint, CellEndpoints, WorkloadLogs, read_drivers
+from datum_compute.gateway.cells import (
+    UNKNOWN_DRIVER,
+    CellDriver,
+    CellDrivers,
+    CellEndpoint,
+    CellEndpoints,
+    WorkloadLogs,
+    read_drivers,
+)
 from datum_compute.gateway.exec_session import relay_exec
 from datum_compute.gateway.image_check import ImageChecker, decode_image_request
 from datum_compute.server.encoding.responses import error_response
@@ -154,7 +166,8 @@ class Gateway:
             case "crashes":
                 found = await self._query_cell(target, _read_crashes)
             case "drivers":
-                found = await read_drivers(self._endpoints, target.plane)
+                drivers = await read_drivers(self._endpoints, target.plane)
+                found = CellDrivers(items=[await self._with_heartbeat(d) for d in drivers.items])
             case "logs":
                 found = await self._list_logs(target, request.query.get("workload", ""))
             case _:
@@ -190,6 +203,17 @@ class Gateway:
         if found is None:
             raise gateway_not_found(GatewayReason.INSTANCE_NOT_RUNNING, target.name)
         return found
+
+    async def _with_heartbeat(self, driver: CellDriver) -> CellDriver:
+        """Add the time of the last heartbeat of a cell that does not respond."""
+        if driver.driver != UNKNOWN_DRIVER:
+            return driver
+        try:
+            hub = self._client_of(HUB)
+            lease = await hub.get(LEASE, Ref(CREDENTIALS_NAMESPACE, driver.cell))
+        except (ApiError, Unreachable):  # no hub here, no permission, or no heartbeat yet
+            return driver
+        return replace(driver, last_heartbeat=lease.spec.renew_time or "")
 
     async def _list_logs(self, target: GatewayTarget, workload: str) -> WorkloadLogs:
         """Return the instances with a log on all cells, and why some cells could not be read."""

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
+from datum_compute.api.labels import CELL, WORKLOAD_UID
+from datum_compute.api.meta.objects import Ref
 from datum_compute.api.quota import INSTANCES
 from datum_compute.client.client import Client
 from tests.cli.objects import condition
@@ -16,8 +18,11 @@ from tests.cli.world import (
     NAMESPACE,
     World,
     bucket,
+    deprecate_type,
+    gateway_without_cell,
     image_missing,
     no_controllers,
+    place_instances,
     set_status,
     write_kubeconfig,
 )
@@ -84,6 +89,52 @@ def test_a_transient_state_is_broken_only_after_its_deadline(
     finding = json.loads(cli.out)["items"][-1]
     assert finding["state"] == state
     assert word in finding["text"]
+
+
+HEARTBEAT = "2027-01-15T07:59:37.000000Z"  # 23 s before the time of the command line
+
+
+def test_verdicts_that_depend_on_a_cell_that_does_not_respond_state_their_time(
+    cli: CliRunner, world: World
+) -> None:
+    """Regression: "cell dfw does not answer" and "workload web ok" were printed together."""
+    assert cli.run("deploy", "web", "--image=web:1", "--city=DFW", "-y") == 0
+    assert cli.run("deploy", "api", "--image=api:1", "--city=DFW", "-y") == 0
+    world.player = no_controllers
+
+    async def place(client: Client) -> None:
+        await place_instances(client, "iad")
+        uid = (await client.get(WORKLOAD, Ref(NAMESPACE, "web"))).metadata.uid
+        for instance in (await client.list(INSTANCE, NAMESPACE, labels={WORKLOAD_UID: uid})).items:
+            patch = {"metadata": {"labels": {CELL: "dfw"}}}
+            await client.patch(INSTANCE, Ref(NAMESPACE, instance.metadata.name), patch)
+
+    world.do(place)
+    world.gateway = gateway_without_cell("dfw", HEARTBEAT)
+    assert cli.run("doctor", "-o", "json") == 20
+    states = found(cli)
+    items = {item["check"]: item for item in json.loads(cli.out)["items"]}
+    assert states["driver"] == "failed"
+    assert states["cities"] == states["workload web"] == "warning"
+    text = f"Available, as of {HEARTBEAT} (23s ago): cell dfw does not respond"
+    assert items["workload web"]["text"] == text
+    assert items["workload web"]["asOf"] == items["cities"]["asOf"] == HEARTBEAT
+    assert items["workload web"]["next"] == "datumctl compute cities -o wide"
+    assert (states["workload api"], items["workload api"]["asOf"]) == ("ok", "")
+    world.gateway = gateway_without_cell("dfw")
+    assert cli.run("doctor", "web") == 20
+    assert "Available, as of the last report: cell dfw does not respond" in cli.out
+
+
+def test_a_deprecated_instance_type_is_a_warning(cli: CliRunner, world: World) -> None:
+    assert cli.run("deploy", "web", "--image=web:1", "--city=DFW", "-y") == 0
+    world.do(lambda client: deprecate_type(client, "d1-standard-2", "d2-standard-2"))
+    assert cli.run("doctor", "web", "-o", "json") == 0
+    finding = json.loads(cli.out)["items"][-1]
+    assert finding["state"] == "warning"
+    assert "Available; instance type " in finding["text"]
+    assert finding["text"].endswith("d1-standard-2 is deprecated: use d2-standard-2")
+    assert " edit workload web" in finding["next"]
 
 
 def test_an_exhausted_quota_is_a_warning(cli: CliRunner, world: World) -> None:

@@ -14,7 +14,18 @@ from datum_compute.client.client import Client
 from datum_compute.drivers.queries import CrashReport, CrashReportList
 from datum_compute.planning.workload.templates import template_hash
 from tests.cli.runner import NOW, CliRunner, deployed
-from tests.cli.world import NAMESPACE, World, healthy, image_missing, report, workloads
+from tests.cli.world import (
+    NAMESPACE,
+    World,
+    deprecate_type,
+    gateway_without_cell,
+    healthy,
+    image_missing,
+    no_controllers,
+    place_instances,
+    report,
+    workloads,
+)
 
 
 async def starting(client: Client) -> None:
@@ -117,3 +128,28 @@ def test_explain_accepts_an_instance(cli: CliRunner, world: World) -> None:
     assert cli.out.startswith(f"Instance {name}: Ready is True")
     assert cli.run("explain", "wbe") == 3
     assert "Did you mean 'web'?" in cli.err
+
+
+def test_the_state_on_a_cell_that_does_not_respond_has_a_time(cli: CliRunner, world: World) -> None:
+    world.player = healthy
+    cli.run("rollout", "status", "web", "--timeout=5s")
+    world.player = no_controllers
+    world.do(lambda client: place_instances(client, "dfw"))
+    heartbeat = "2027-01-15T07:59:37.000000Z"
+    world.gateway = gateway_without_cell("dfw", heartbeat)
+    assert explained(cli)["asOf"] == heartbeat
+    assert cli.run("explain", "web") == 0
+    assert f"as of {heartbeat} (23s ago): cell dfw does not respond" in cli.out
+    assert "Healthy. No action needed." not in cli.out
+    world.gateway = gateway_without_cell("iad", heartbeat)
+    assert explained(cli)["asOf"] == ""
+
+
+def test_a_deprecated_instance_type_is_reported(cli: CliRunner, world: World) -> None:
+    assert explained(cli)["warnings"] == []
+    world.do(lambda client: deprecate_type(client, "d1-standard-2", "d2-standard-2"))
+    (warning,) = explained(cli)["warnings"]
+    assert "d1-standard-2 is deprecated: use d2-standard-2" in warning
+    assert " edit workload web" in warning
+    assert cli.run("explain", "web") == 0
+    assert f"Warning: {warning}" in cli.out

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 import pytest
 
@@ -11,6 +13,12 @@ from datum_compute.api.compute.deployment import (
     WorkloadDeployment,
 )
 from datum_compute.api.compute.instance import Instance, InstanceControl, SchedulingGate
+from datum_compute.api.compute.instance_type import (
+    InstanceType,
+    InstanceTypeLifecycle,
+    InstanceTypeResources,
+    InstanceTypeSpec,
+)
 from datum_compute.api.compute.server import Server, ServerSpec, ServerStatus
 from datum_compute.api.compute.workload import Workload
 from datum_compute.api.conditions import (
@@ -23,6 +31,7 @@ from datum_compute.api.conditions import (
 from datum_compute.api.meta.objects import ObjectMeta
 from datum_compute.planning.explain.advice import Actor
 from datum_compute.planning.explain.explain import (
+    deprecated_type,
     explain_deployment,
     explain_instance,
     explain_workload,
@@ -35,6 +44,36 @@ from datum_compute.planning.rollout.suspension import NO_CELL
 from datum_compute.planning.workload.deployments import desired_deployments
 from datum_compute.planning.workload.status import workload_status
 from testkit.builders import NOW, a_deployment, a_workload, an_instance
+
+# --- deprecated instance types
+
+
+@pytest.mark.parametrize(
+    ("phase", "replacement", "message"),
+    [
+        ("Deprecated", "d9", "is deprecated: use d9"),
+        ("Disabled", "", "is disabled"),
+        ("Active", "", ""),
+    ],
+)
+def test_an_instance_type_that_is_not_active_has_advice(
+    phase: Literal["Active", "Deprecated", "Disabled"], replacement: str, message: str
+) -> None:
+    workload = a_workload()
+    name = workload.spec.template.spec.runtime.resources.instance_type
+    lifecycle = InstanceTypeLifecycle(phase=phase, replacement_instance_type=replacement)
+    resources = InstanceTypeResources(cpu="1", memory="1Gi")
+    used = InstanceType(
+        metadata=ObjectMeta(name=name.rpartition("/")[2]),
+        spec=InstanceTypeSpec(resources=resources, lifecycle=lifecycle),
+    )
+    found = deprecated_type(workload, [used])
+    assert (found.message if found is not None else "") == (
+        f"instance type {name} {message}" if message else ""
+    )
+    assert found is None or found.command.startswith("kubectl edit workload web ")
+    assert deprecated_type(workload, []) is None
+
 
 # --- chains
 

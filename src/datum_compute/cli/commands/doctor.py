@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import click
 
+from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import Instance
+from datum_compute.api.compute.instance_type import InstanceType
 from datum_compute.api.compute.workload import Workload
-from datum_compute.api.conditions import TRUE, Reason, find_condition
+from datum_compute.api.conditions import EPOCH, TRUE, Reason, find_condition
 from datum_compute.api.errors import ApiError, Forbidden, Unauthorized, Unreachable
-from datum_compute.api.gateway import drivers_path
 from datum_compute.api.kinds import (
     BUCKET,
     CONFIG_MAP,
     DEPLOYMENT,
     INSTANCE,
+    INSTANCE_TYPE,
     LOCATION_BINDING,
     NETWORK,
     WORKLOAD,
 )
+from datum_compute.api.labels import WORKLOAD_UID
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.timestamps import parse_timestamp
 from datum_compute.api.quota import QUOTA_NAMESPACE
@@ -28,11 +33,10 @@ from datum_compute.cli.arguments import strip_type_of
 from datum_compute.cli.commands.cities import city_of
 from datum_compute.cli.commands.quota import bucket_name
 from datum_compute.cli.completion import workload_names
-from datum_compute.cli.connect.gateway import PlaneGateway
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import FailedError
 from datum_compute.cli.options import connection_options
-from datum_compute.cli.render.documents import CheckEntry, DriverStatus, to_document
+from datum_compute.cli.render.documents import CheckEntry, to_document
 from datum_compute.cli.render.health import workload_health
 from datum_compute.cli.render.listing import (
     ListColumn,
@@ -43,95 +47,19 @@ from datum_compute.cli.render.listing import (
 )
 from datum_compute.cli.render.output import one_line, render_age, render_count
 from datum_compute.cli.workload.access import STATE_TEXTS, AccessState, next_step, read_access
+from datum_compute.cli.workload.cell_reports import (
+    ReportedDriver,
+    StaleReport,
+    describe_drivers,
+    read_drivers,
+    stale_heartbeats,
+    stale_report,
+)
 from datum_compute.cli.workload.observe import find_workload
 from datum_compute.cli.workload.rollout_wait import ACTIONS, cause_document, cause_text
-from datum_compute.client.client import Client
 from datum_compute.planning.explain.advice import window_s
-from datum_compute.planning.explain.explain import Link, explain_workload
+from datum_compute.planning.explain.explain import Link, deprecated_type, explain_workload
 from datum_compute.planning.rollout.suspension import HALT_REASONS
-
-# --- The drivers of the cells: what runs their instances
-
-
-@dataclass(frozen=True, slots=True)
-class ReportedDriver:
-    """A driver, and the cells that use it with the same settings.
-
-    ``words`` name the engine, or the reason why it does not respond. ``without_init`` counts the
-    containers of these cells for which the engine had no init process.
-    """
-
-    driver: str
-    why: str
-    engine: str
-    answers: bool
-    words: str
-    cells: tuple[str, ...] = ()
-    without_init: int = 0
-
-    @property
-    def sentence(self) -> str:
-        words = self.words.rstrip(".")
-        if self.driver == "simulated":
-            text = "simulated, no process runs"
-        elif self.driver == "pods":
-            text = "pods of the cell's cluster"
-        elif self.driver != "containers":
-            text = f"unknown: {words}"
-        elif self.answers:
-            text = f"containers of {self.words} at {self.engine}"
-        else:
-            text = f"containers, but {words}; running instances are not affected, none can start"
-        return f"{text} ({self.why})" if self.why else text
-
-    @property
-    def document(self) -> DriverStatus:
-        return DriverStatus(
-            cells=list(self.cells),
-            driver=self.driver,
-            why=self.why,
-            engine=self.engine or None,
-            answers=self.answers,
-            words=self.words,
-            without_init=self.without_init,
-        )
-
-
-async def read_drivers(client: Client | PlaneGateway, namespace: str) -> list[ReportedDriver]:
-    """Return the drivers; an empty list if the platform does not report them."""
-    try:
-        items = (await client.get_raw(drivers_path(namespace)))["items"]
-    except (ApiError, KeyError):
-        return []
-    merged: dict[ReportedDriver, ReportedDriver] = {}
-    for item in items:
-        found = _read_driver(item)
-        known = merged.get(found, found)
-        cells = (*known.cells, str(item.get("cell", "")))
-        without_init = known.without_init + int(item.get("withoutInit", 0))
-        merged[found] = replace(known, cells=cells, without_init=without_init)
-    return list(merged.values())
-
-
-def describe_drivers(drivers: Sequence[ReportedDriver]) -> list[str]:
-    """Return one line for each driver, with the names of the cells if they differ."""
-    if len(drivers) == 1:
-        return [f"Runtime: {drivers[0].sentence}"]
-    return [f"Runtime of {', '.join(d.cells)}: {d.sentence}" for d in drivers]
-
-
-def _read_driver(item: JsonObject) -> ReportedDriver:
-    return ReportedDriver(
-        driver=str(item.get("driver", "")),
-        why=one_line(str(item.get("why", ""))),
-        engine=str(item.get("engine", "")),
-        answers=bool(item.get("answers")),
-        words=one_line(str(item.get("words", ""))),
-    )
-
-
-# --- doctor
-
 
 _SKEW_MAX_S = 30
 
@@ -147,6 +75,7 @@ class CheckResult:
     text: str
     next: str = ""
     cause: JsonObject | None = None
+    as_of: str = ""  # time of the report that the result is based on; empty if it is current
 
 
 @click.command(short_help="Check everything a workload needs.")
@@ -196,13 +125,15 @@ async def run_checks(session: Session, name: str | None) -> list[CheckResult]:
     first = await _sign_in(session)
     if first.state == "failed":
         return [first]
+    drivers = await read_drivers(session.gateway, session.namespace)
+    stale = stale_heartbeats(drivers)
     checks: tuple[tuple[str, Callable[[Session], Awaitable[CheckResult]]], ...] = (
         ("clock", _clock),
         ("access", _access),
         ("quota", _quota),
-        ("cities", _cities),
+        ("cities", partial(_cities, stale=stale)),
         ("network", _network),
-        ("driver", _driver),
+        ("driver", partial(_driver, drivers=drivers)),
     )
     results = [first]
     for title, check in checks:
@@ -211,7 +142,7 @@ async def run_checks(session: Session, name: str | None) -> list[CheckResult]:
         except ApiError as error:
             text = f"cannot be checked: {one_line(error.message)}"
             results.append(CheckResult(title, "skipped", text))
-    return [*results, *await _workloads(session, name)]
+    return [*results, *await _workloads(session, name, stale)]
 
 
 async def _sign_in(session: Session) -> CheckResult:
@@ -263,7 +194,14 @@ async def _quota(session: Session) -> CheckResult:
     return CheckResult("quota", "ok", f"{render_count(len(buckets), 'resource')} below the limit")
 
 
-async def _cities(session: Session) -> CheckResult:
+async def _cities(session: Session, stale: Mapping[str, str]) -> CheckResult:
+    """Check the cities. Their state depends on all cells, so it states which do not respond."""
+    result = await _city_states(session)
+    report = StaleReport(tuple(sorted(stale)), min(stale.values(), default=""))
+    return _with_stale_report(session, result, report)
+
+
+async def _city_states(session: Session) -> CheckResult:
     bindings = (await session.client.list(LOCATION_BINDING)).items
     closed: list[str] = []
     drained: list[str] = []
@@ -291,8 +229,7 @@ async def _network(session: Session) -> CheckResult:
     return CheckResult("network", "ok", names)
 
 
-async def _driver(session: Session) -> CheckResult:
-    drivers = await read_drivers(session.gateway, session.namespace)
+async def _driver(session: Session, drivers: Sequence[ReportedDriver]) -> CheckResult:
     if not drivers:
         return CheckResult("driver", "skipped", "the platform does not report its drivers")
     unresponsive = [driver for driver in drivers if not driver.answers]
@@ -310,7 +247,9 @@ async def _driver(session: Session) -> CheckResult:
     return CheckResult("driver", "ok", text)
 
 
-async def _workloads(session: Session, name: str | None) -> list[CheckResult]:
+async def _workloads(
+    session: Session, name: str | None, stale: Mapping[str, str]
+) -> list[CheckResult]:
     selected: list[Workload]
     if name is not None:
         selected = [await find_workload(session, name)]
@@ -319,24 +258,63 @@ async def _workloads(session: Session, name: str | None) -> list[CheckResult]:
         selected = sorted(listed, key=lambda workload: workload.metadata.name)
     deployments = (await session.client.list(DEPLOYMENT, session.namespace)).items
     instances = (await session.client.list(INSTANCE, session.namespace)).items
+    types = (await session.client.list(INSTANCE_TYPE)).items
     results = []
     for workload in selected:
-        health = workload_health(workload)
-        title = f"workload {workload.metadata.name}"
-        if health.word == "Available":
-            results.append(CheckResult(title, "ok", "Available"))
-            continue
-        if health.reason in HALT_REASONS:
-            results.append(CheckResult(title, "ok", f"{health.word}: {health.message}"))
-            continue
-        cause = explain_workload(workload, deployments, instances).cause
-        if cause.status == TRUE:  # only the counts show the problem
-            hint = session.command("status", workload.metadata.name)
-            results.append(CheckResult(title, "warning", f"{health.word}: {health.message}", hint))
-            continue
-        cause = replace(cause, command=session.complete_command(cause.command))
-        results.append(_explain_problem(title, health.word, cause, session.environment.now()))
+        uid = workload.metadata.uid
+        own = [i for i in instances if i.metadata.labels.get(WORKLOAD_UID) == uid]
+        result = _check_workload(session, workload, deployments, instances)
+        result = _with_deprecation(session, result, workload, types)
+        results.append(_with_stale_report(session, result, stale_report(stale, own)))
     return results
+
+
+def _check_workload(
+    session: Session,
+    workload: Workload,
+    deployments: Sequence[WorkloadDeployment],
+    instances: Sequence[Instance],
+) -> CheckResult:
+    health = workload_health(workload)
+    title = f"workload {workload.metadata.name}"
+    if health.word == "Available":
+        return CheckResult(title, "ok", "Available")
+    if health.reason in HALT_REASONS:
+        return CheckResult(title, "ok", f"{health.word}: {health.message}")
+    cause = explain_workload(workload, deployments, instances).cause
+    if cause.status == TRUE:  # only the counts show the problem
+        hint = session.command("status", workload.metadata.name)
+        return CheckResult(title, "warning", f"{health.word}: {health.message}", hint)
+    cause = replace(cause, command=session.complete_command(cause.command))
+    return _explain_problem(title, health.word, cause, session.environment.now())
+
+
+def _with_deprecation(
+    session: Session, result: CheckResult, workload: Workload, types: Sequence[InstanceType]
+) -> CheckResult:
+    """Add a warning about the instance type of the workload, if there is one."""
+    deprecation = deprecated_type(workload, types)
+    if deprecation is None:
+        return result
+    return replace(
+        result,
+        state="warning" if result.state == "ok" else result.state,
+        text=f"{result.text}; {deprecation.message}",
+        next=result.next or session.complete_command(deprecation.command),
+    )
+
+
+def _with_stale_report(session: Session, result: CheckResult, stale: StaleReport) -> CheckResult:
+    """Add the time of the last report to a verdict that depends on cells that do not respond."""
+    if not stale.cells:
+        return result
+    return replace(
+        result,
+        state="warning" if result.state == "ok" else result.state,
+        text=f"{result.text}, {stale.describe(session.environment.now())}",
+        next=result.next or session.command("cities", "-o", "wide"),
+        as_of=stale.as_of or result.as_of,
+    )
 
 
 def _explain_problem(title: str, word: str, cause: Link, now: float) -> CheckResult:
@@ -349,7 +327,9 @@ def _explain_problem(title: str, word: str, cause: Link, now: float) -> CheckRes
     usual = f", usually done in {render_age(limit_s)}" if limit_s is not None else ""
     text = f"{word}: {cause_text(cause)} (for {age}{usual}; {actor})"
     state: CheckState = "warning" if temporary else "failed"
-    return CheckResult(title, state, text, cause.command, to_document(cause_document(cause)))
+    as_of = cause.since if cause.reason == Reason.CELL_UNREACHABLE and cause.since != EPOCH else ""
+    document = to_document(cause_document(cause))
+    return CheckResult(title, state, text, cause.command, document, as_of)
 
 
 def _is_older(since: str, now: float, limit_s: int) -> bool:
@@ -365,6 +345,7 @@ def _document(finding: CheckResult) -> CheckEntry:
         text=finding.text,
         next=finding.next,
         cause=finding.cause or {},
+        as_of=finding.as_of,
     )
 
 

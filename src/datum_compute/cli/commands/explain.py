@@ -7,7 +7,7 @@ the hub and the cell report (``connect/other_planes.py``), and prints the chain.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import click
 
@@ -15,7 +15,7 @@ from datum_compute.api.compute.deployment import WorkloadDeployment
 from datum_compute.api.compute.instance import Instance
 from datum_compute.api.conditions import EPOCH, TRUE, Reason
 from datum_compute.api.errors import NotFound
-from datum_compute.api.kinds import INSTANCE
+from datum_compute.api.kinds import INSTANCE, INSTANCE_TYPE
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.cli.arguments import workload_or_instance_argument
@@ -27,6 +27,12 @@ from datum_compute.cli.options import connection_options
 from datum_compute.cli.render.documents import ExplanationDocument, LinkDocument
 from datum_compute.cli.render.listing import age_since, print_document, read_options
 from datum_compute.cli.render.output import one_line
+from datum_compute.cli.workload.cell_reports import (
+    StaleReport,
+    read_drivers,
+    stale_heartbeats,
+    stale_report,
+)
 from datum_compute.cli.workload.crashes import (
     print_crash_reports,
     print_deleted_instance,
@@ -38,9 +44,11 @@ from datum_compute.cli.workload.crashes import (
 from datum_compute.cli.workload.observe import find_workload, observe_parts
 from datum_compute.planning.explain.advice import Actor
 from datum_compute.planning.explain.explain import (
+    Deprecation,
     Explanation,
     Link,
     deployment_ref,
+    deprecated_type,
     explain_instance,
     explain_workload,
 )
@@ -98,6 +106,8 @@ class Chain:
     steps: tuple[str, ...]
     crashes: tuple[JsonObject, ...] = ()
     earlier_crashes: tuple[JsonObject, ...] = ()
+    warnings: tuple[str, ...] = ()
+    stale: StaleReport = field(default_factory=StaleReport)
 
     @property
     def cause(self) -> Link:
@@ -107,7 +117,8 @@ class Chain:
     def as_of(self) -> str:
         """The time of the last report that the plan is based on; empty if it is current."""
         links = (link for _, link in self.links if link.reason == Reason.CELL_UNREACHABLE)
-        return next((link.since for link in links if link.since != EPOCH), "")
+        found = next((link.since for link in links if link.since != EPOCH), "")
+        return found or self.stale.as_of
 
 
 async def _read_chain(session: Session, name: str) -> Chain:
@@ -125,7 +136,16 @@ async def _read_chain(session: Session, name: str) -> Chain:
     observed = await observe_parts(session, workload)
     instances, deployments = observed.instances.items, observed.deployments.items
     explanation = explain_workload(workload, deployments, instances)
-    return await _chain(session, explanation, instances, deployments)
+    types = (await session.client.list(INSTANCE_TYPE)).items
+    deprecation = deprecated_type(workload, types)
+    warnings = () if deprecation is None else (_deprecation_text(session, deprecation),)
+    chain = await _chain(session, explanation, instances, deployments)
+    return replace(chain, warnings=warnings)
+
+
+def _deprecation_text(session: Session, deprecation: Deprecation) -> str:
+    command = session.complete_command(deprecation.command)
+    return f"{deprecation.message} (change it: {command})"
 
 
 async def _chain(
@@ -145,10 +165,12 @@ async def _chain(
         (plane, replace(link, command=session.complete_command(link.command)))
         for plane, link in links
     ]
+    drivers = await read_drivers(session.gateway, session.namespace)
+    stale = stale_report(stale_heartbeats(drivers), instances)
     crashes = select_crashes(reports)
     template = _current_template(cause.ref, instances, deployments)
     current, earlier = split_by_template(crashes, template)
-    return Chain(tuple(links), explanation.steps, tuple(current), tuple(earlier))
+    return Chain(tuple(links), explanation.steps, tuple(current), tuple(earlier), stale=stale)
 
 
 def _current_template(
@@ -180,10 +202,14 @@ def _print(session: Session, chain: Chain) -> None:
         cause = (link.reason, link.message)
         data("  " * depth + _sentence(link, now, with_message=cause not in printed) + where)
         printed.add(cause)
-    root = chain.cause
+    root, stale = chain.cause, chain.stale.describe(now)
+    if stale:
+        data(f"This is the state {stale}.")
+    for warning in chain.warnings:
+        data(f"Warning: {warning}")
     data("")
     if root.actor is Actor.NONE:
-        data("Healthy. No action needed.")
+        data(f"Healthy {stale}." if stale else "Healthy. No action needed.")
     else:
         data(f"Action:      {_ACTIONS[root.actor]}")
         data(f"Waiting for: {root.waiting_for}")
@@ -224,6 +250,8 @@ def chain_document(chain: Chain) -> ExplanationDocument:
     return ExplanationDocument(
         links=links,
         cause=links[-1],
+        warnings=list(chain.warnings),
+        as_of=chain.as_of,
         plan=list(chain.steps),
         plan_as_of=chain.as_of,
         crashes=list(chain.crashes),

@@ -8,13 +8,13 @@ from datum_compute.api.compute.instance import READY, ContainerPort, Instance
 from datum_compute.api.compute.workload import Workload
 from datum_compute.api.conditions import is_true
 from datum_compute.cli.arguments import workload_argument
-from datum_compute.cli.commands.doctor import read_drivers
 from datum_compute.cli.commands.instances import address_of
 from datum_compute.cli.connect.session import Session, run_in_session
 from datum_compute.cli.errors import MissingError
 from datum_compute.cli.options import connection_options
 from datum_compute.cli.render.documents import AddressDocument
 from datum_compute.cli.render.listing import print_document, read_options
+from datum_compute.cli.workload.cell_reports import read_drivers
 from datum_compute.cli.workload.observe import find_workload, observe_parts
 
 _WEB_NAMES = ("http", "https", "web")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.api.planes import HUB
 from datum_compute.cli.connect.gateway import PlaneGateway
 from datum_compute.cli.connect.target import ResolvedTarget, resolve_target
-from datum_compute.cli.environment import CliEnvironment
+from datum_compute.cli.environment import CliEnvironment, default_state_dir
 from datum_compute.cli.errors import OtherError, UsageError, from_api_error
 from datum_compute.cli.options import parse_duration, target_options
 from datum_compute.cli.render.documents import OutputDocument, to_document
@@ -29,6 +29,8 @@ from datum_compute.client.client import Client
 
 T = TypeVar("T")
 
+# A process that is suspended this often in a row is reported, so after about six seconds.
+SUSPENSION_CHECK_S, SUSPENDED_CHECKS = 2.0, 3
 EVENT_SCHEMA = "compute.datumapis.com/cli-event/v1"
 
 
@@ -163,13 +165,78 @@ async def _run_session(
             server=(connection.server, connection.ca_pem),
         )
         try:
-            return await body(session)
+            async with report_suspension(target, environment):
+                return await body(session)
         except ApiError as error:
             raise from_api_error(error, environment.command) from error
         except DecodeError as error:
             raise OtherError(f"Cannot read the response of {connection.server}: {error}") from error
         except Unreachable as error:
             raise _unreachable_error(error, target, environment) from error
+
+
+@asynccontextmanager
+async def report_suspension(
+    target: ResolvedTarget, environment: CliEnvironment
+) -> AsyncIterator[None]:
+    """Raise OtherError if the process of the local platform is suspended while the block waits.
+
+    A suspended process keeps its connections, and requests to it end only by their timeout.
+    """
+    if not target.is_local_platform:
+        yield
+        return
+    watch = _SuspensionWatch(default_state_dir(environment))
+    try:
+        async with asyncio.timeout(None) as limit:
+            watch.start(limit)
+            try:
+                yield
+            finally:
+                watch.stop()
+    except TimeoutError:
+        if not watch.pid:
+            raise
+        raise OtherError(
+            f"The process of the local platform (pid {watch.pid}) is suspended, for example by "
+            "SIGSTOP or Ctrl-Z. It does not respond until it is continued.",
+            f"Continue it: kill -CONT {watch.pid}",
+        ) from None
+
+
+class _SuspensionWatch:
+    """Ends the block of a timeout after the process was suspended at several checks in a row.
+
+    ``pid`` is the process; 0 until then.
+    """
+
+    def __init__(self, state_dir: Path) -> None:
+        self.pid = 0
+        self._state_dir = state_dir
+        self._suspended_checks = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, limit: asyncio.Timeout) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(SUSPENSION_CHECK_S, self._check, limit)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _check(self, limit: asyncio.Timeout) -> None:
+        from datum_compute.cli.local.platform import find_running, is_suspended
+
+        running = find_running(self._state_dir)
+        if running is None or not is_suspended(running):
+            self._suspended_checks = 0
+        else:
+            self._suspended_checks += 1
+            if self._suspended_checks == SUSPENDED_CHECKS:
+                self.pid = running.pid
+                limit.reschedule(asyncio.get_running_loop().time())
+                return
+        self.start(limit)
 
 
 def _target_name(context: str, namespace: str) -> str:

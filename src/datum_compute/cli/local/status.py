@@ -17,7 +17,6 @@ from datum_compute.api.karmada import Cluster
 from datum_compute.api.kinds import CLUSTER
 from datum_compute.api.meta.codec import decode
 from datum_compute.api.planes import HUB, cell_plane, plane_role
-from datum_compute.cli.commands.doctor import ReportedDriver, describe_drivers, read_drivers
 from datum_compute.cli.connect.session import run_loop
 from datum_compute.cli.environment import CliEnvironment
 from datum_compute.cli.errors import MissingError
@@ -28,6 +27,7 @@ from datum_compute.cli.local.processes import cell_directories
 from datum_compute.cli.options import output_option
 from datum_compute.cli.render.documents import PlaneStatus, PlatformStatus, to_document
 from datum_compute.cli.render.output import Output, build_output
+from datum_compute.cli.workload.cell_reports import ReportedDriver, describe_drivers, read_drivers
 from datum_compute.client.auth.kubeconfig import KubeconfigError, build_client, connection_of
 from datum_compute.client.auth.kubeconfig_files import load_kubeconfig
 from datum_compute.client.client import Client
@@ -183,7 +183,11 @@ def _print_health(
     output: Output, state_dir: Path, running: LocalProcess, health: PlatformHealth
 ) -> None:
     state = "is running" if health.ready else "is starting or does not respond"
+    if not health.ready and is_suspended(running):
+        state = "is suspended"
     output.data(f"The platform in {state_dir} {state} at {running.url} (pid {running.pid}).")
+    if not health.ready and is_suspended(running):
+        output.data(f"Continue it: kill -CONT {running.pid}")
     if not health.planes:
         return
     python = ".".join(map(str, sys.version_info[:3]))

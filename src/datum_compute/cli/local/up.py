@@ -11,7 +11,6 @@ from pathlib import Path
 
 import click
 
-from datum_compute.cli.commands.doctor import describe_drivers
 from datum_compute.cli.connect.session import run_loop
 from datum_compute.cli.environment import (
     API_HOST,
@@ -51,6 +50,7 @@ from datum_compute.cli.local.status import local_status, observe
 from datum_compute.cli.options import yes_option
 from datum_compute.cli.render.output import build_output
 from datum_compute.cli.render.prompt import confirm
+from datum_compute.cli.workload.cell_reports import describe_drivers
 
 _POLL_INTERVAL_S = 0.2
 _CELL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")

@@ -151,6 +151,13 @@ class CheckEntry(OutputDocument):
     cause: Annotated[
         JsonObject, doc("The root cause, with the fields of the event `blocked`; or empty.")
     ]
+    as_of: Annotated[
+        DateTime,
+        doc(
+            "Last heartbeat of a cell on which the result depends and that does not respond; "
+            "empty if the result is current, or if there was no heartbeat."
+        ),
+    ]
 
 
 class RevisionDocument(OutputDocument):
@@ -387,6 +394,14 @@ class ExplanationDocument(OutputDocument):
         list[LinkDocument], doc("The chain from the requested object to the root cause.")
     ]
     cause: Annotated[LinkDocument, doc("The root cause: the last link.")]
+    warnings: Annotated[list[str], doc("Other problems, such as a deprecated instance type.")]
+    as_of: Annotated[
+        DateTime,
+        doc(
+            "Last heartbeat of a cell on which the chain depends and that does not respond; "
+            "empty if the chain is current, or if there was no heartbeat."
+        ),
+    ]
     plan: Annotated[list[str], doc("The next steps of the platform.")]
     plan_as_of: Annotated[
         DateTime, doc("Time of the report that the plan is based on; empty if it is current.")

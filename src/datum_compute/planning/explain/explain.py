@@ -14,6 +14,7 @@ from typing import TypeVar
 from datum_compute.api import labels
 from datum_compute.api.compute.deployment import REPLICAS_READY, WorkloadDeployment
 from datum_compute.api.compute.instance import AVAILABLE, PROGRAMMED, QUOTA_GRANTED, READY, Instance
+from datum_compute.api.compute.instance_type import InstanceType
 from datum_compute.api.compute.server import Server
 from datum_compute.api.compute.workload import PROGRESSING, Workload
 from datum_compute.api.conditions import (
@@ -125,6 +126,30 @@ def _sleeping_link(
     if first.status == TRUE and sleeping:
         first_sleeping = min(sleeping, key=lambda instance: instance.metadata.name)
         yield explain_instance(first_sleeping, workload=first.ref.name).cause
+
+
+@dataclass(frozen=True, slots=True)
+class Deprecation:
+    """An instance type of a workload that is no longer Active, and the advice for it."""
+
+    message: str
+    command: str
+
+
+def deprecated_type(workload: Workload, types: Iterable[InstanceType]) -> Deprecation | None:
+    """Return None if the instance type of the workload is Active or unknown."""
+    name = workload.spec.template.spec.runtime.resources.instance_type
+    found = next((t for t in types if t.metadata.name == name.rpartition("/")[2]), None)
+    lifecycle = found.spec.lifecycle if found is not None else None
+    if lifecycle is None or lifecycle.phase == "Active":
+        return None
+    message = f"instance type {name} is {lifecycle.phase.lower()}"
+    if lifecycle.replacement_instance_type:
+        message += f": use {lifecycle.replacement_instance_type}"
+    command = advice_on(Reason.INSTANCE_TYPE_DEPRECATED).command.format(
+        workload=workload.metadata.name, namespace=workload.metadata.namespace
+    )
+    return Deprecation(message, command)
 
 
 def explain_deployment(
