@@ -14,8 +14,11 @@ of the image needs six requests in three steps:
 
 The preview reads the following as well, if the plan needs it:
 
-- quota, and the claims of the instances: for new instances, and instances of another size;
-- instance types: with the quota, if the template has no limits or requests;
+- quota: for new instances, instances of another size, and surge instances. An update with surge,
+  such as that of a workload with one replica per city, therefore needs seven requests;
+- the claims of the instances: for new instances, and instances of another size;
+- instance types: with the quota, if the template has no limits or requests. For surge instances of
+  a built-in type they are not read;
 - each ConfigMap, Secret and network that the template names.
 
 A new workload has no instances or claims, and the dry run warns of its cities. So the first deploy
