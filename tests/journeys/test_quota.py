@@ -211,7 +211,30 @@ def test_a_workload_beyond_the_limit_reports_the_quota_until_it_is_raised() -> N
         await platform.until(nothing_left, "the claim goes with its workload")
         return denied.message
 
-    assert "Workload quota is full (0 of 0)" in on_platform(story)
+    assert on_platform(story) == "Workload quota is not granted to this project"
+
+
+def test_instances_of_a_project_without_quota_wait_for_a_budget() -> None:
+    async def story(platform: Platform) -> None:
+        await platform.wait_until_booted()
+        await limit_instances(platform, 0)
+        await platform.deploy()
+        denied = await platform.until_reason(QUOTA)
+        assert "Instance quota is not granted to this project" in denied.message
+        (waiting,) = await platform.instances()
+        granted = find_condition(waiting.status.conditions, "QuotaGranted")
+        ready = find_condition(waiting.status.conditions, "Ready")
+        assert granted is not None
+        assert ready is not None
+        assert (granted.status, granted.reason) == ("Unknown", "QuotaNoBudget")
+        assert (ready.status, ready.reason, ready.message) == (
+            *("False", "PendingQuota"),
+            granted.message,
+        )
+        await limit_instances(platform, 1)
+        await platform.until_ready("web:1")
+
+    on_platform(story)
 
 
 def test_rechecks_of_an_instance_that_waits_for_quota_are_logged_once_per_tier(

@@ -25,6 +25,7 @@ from datum_compute.planning.rollout.gates import find_quota_denial
     [
         ("QuotaExceeded", Reason.QUOTA_EXCEEDED),
         ("ValidationFailed", Reason.VALIDATION_FAILED),
+        ("QuotaNoBudget", Reason.QUOTA_NO_BUDGET),
         ("DeniedByPolicyOfAnother", Reason.QUOTA_EXCEEDED),
     ],
 )
@@ -63,3 +64,8 @@ def test_only_false_denies_a_quota(status: ConditionStatus, denied: bool) -> Non
     found = find_quota_denial([Condition(type="Ready", status=FALSE, reason="Pending"), quota])
     assert found == (quota if denied else None)
     assert find_quota_denial([]) is None
+
+
+def test_a_missing_budget_denies_a_quota() -> None:
+    quota = Condition(type=QUOTA_GRANTED, status=UNKNOWN, reason="QuotaNoBudget")
+    assert find_quota_denial([quota]) == quota

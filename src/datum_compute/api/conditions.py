@@ -283,10 +283,14 @@ _ON_DEPLOYMENT: dict[str, Reason] = {
 }
 
 
+# Reasons of QuotaGranted while the project has less quota than the instance needs.
+TOO_LITTLE_QUOTA = frozenset({Reason.QUOTA_EXCEEDED, Reason.QUOTA_NO_BUDGET})
+
+
 def as_quota_granted_reason(claim_reason: str) -> Reason:
     """Return the reason of QuotaGranted for the reason of a denied claim."""
-    if claim_reason == Reason.VALIDATION_FAILED:
-        return Reason.VALIDATION_FAILED
+    if claim_reason in (Reason.VALIDATION_FAILED, Reason.QUOTA_NO_BUDGET):
+        return Reason(claim_reason)
     return Reason.QUOTA_EXCEEDED
 
 

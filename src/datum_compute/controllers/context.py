@@ -101,6 +101,8 @@ class Context:
     authority: str  # the certificates that clients of the planes trust, as PEM
     # In a single cluster, the project of all namespaces without an identity; otherwise empty.
     single_project: str = ""
+    # Whether instances and workloads need quota. An operator can switch quota off.
+    enforces_quota: bool = True
     # The projects that this process works on. None in a single cluster.
     membership: ProjectMembership | None = None
     # The cells that have joined. None if this process does not connect to cells.

@@ -96,6 +96,8 @@ def decide_quota(context: Context, key: Key, instance: Instance) -> Decision | N
 
 
 def _observe_quota(context: Context, key: Key, instance: Instance) -> ObservedQuota:
+    if not context.enforces_quota:
+        return ObservedQuota(None, None, None, is_enforced=False)
     location, size = observe_claim_location(context, key), size_on(context, key, instance)
     if location is not None and not _is_readable(context, location):
         recorded = _is_recorded(context, key, instance, size)
@@ -103,8 +105,10 @@ def _observe_quota(context: Context, key: Key, instance: Instance) -> ObservedQu
     return ObservedQuota(location, find_claim(context, location, instance), size)
 
 
-def clears_quota_gate(decision: Decision) -> bool:
-    return decision.gate == QUOTA and decision.value.status == TRUE
+def needs_grant(decision: Decision) -> bool:
+    """Return True if the decision clears the Quota gate because of a claim."""
+    is_granted_by_claim = decision.value.reason != Reason.QUOTA_DISABLED
+    return decision.gate == QUOTA and decision.is_clear and is_granted_by_claim
 
 
 def log_quota_recheck(context: Context, key: Key, decisions: Sequence[Decision]) -> None:

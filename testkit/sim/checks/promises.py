@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import Reason
+from datum_compute.api.conditions import TOO_LITTLE_QUOTA, Reason
 from datum_compute.api.kinds import BINDING, DEPLOYMENT, INSTANCE, NAMESPACE, WORKLOAD
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.planes import HUB, PlaneName, cell_plane, member_name
@@ -257,7 +257,7 @@ def max_unavailable(spec: JsonObject, wanted: int, *, without_surge: bool = Fals
 
 def _waits_for_quota(row: JsonObject) -> bool:
     quota_granted = condition(row, "QuotaGranted")
-    return quota_granted is not None and quota_granted["reason"] == Reason.QUOTA_EXCEEDED
+    return quota_granted is not None and quota_granted["reason"] in TOO_LITTLE_QUOTA
 
 
 def _ordinal(row: JsonObject) -> int:

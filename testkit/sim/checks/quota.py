@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from datum_compute.api import labels
 from datum_compute.api.compute.instance import QUOTA_GRANTED
-from datum_compute.api.conditions import Reason
+from datum_compute.api.conditions import TOO_LITTLE_QUOTA, Reason
 from datum_compute.api.kinds import (
     BUCKET,
     CLAIM,
@@ -250,7 +250,7 @@ def i22_waiting_instances_report_quota(state: ClusterState, expected: ExpectedSt
             control = row["spec"].get("controller", {})
             if control.get("suspended") or control.get("stopped"):
                 continue
-            if _reason(row, QUOTA_GRANTED) != Reason.QUOTA_EXCEEDED:
+            if _reason(row, QUOTA_GRANTED) not in TOO_LITTLE_QUOTA:
                 return f"{cell} {key.name} has no machine and does not report missing quota"
             shown = [r for r in _projections(state, expected, key) if not is_terminating(r)]
             if [_reason(r, "Ready") for r in shown] != [Reason.PENDING_QUOTA]:

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import Reason
+from datum_compute.api.conditions import TOO_LITTLE_QUOTA, Reason
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.planes import HUB, PlaneName
@@ -267,7 +267,7 @@ def _is_served(state: ClusterState, plane: str, key: ObjectKey) -> bool:
 
 def _waits_for_quota(row: JsonObject) -> bool:
     quota_granted = condition(row, "QuotaGranted")
-    return quota_granted is not None and quota_granted["reason"] == Reason.QUOTA_EXCEEDED
+    return quota_granted is not None and quota_granted["reason"] in TOO_LITTLE_QUOTA
 
 
 def _scale_of(deployment: JsonObject) -> tuple[JsonObject, object]:

@@ -175,10 +175,17 @@ def test_a_denied_claim_is_granted_when_quota_is_released() -> None:
 def test_a_lower_grant_keeps_claims_and_stops_new_ones() -> None:
     first = a_claim("a")
     first = after(first, plan_decisions(PLANE, state(a_grant(), first), NOW))
-    lowered = state(a_grant(instances=0), first, a_claim("b"))
+    lowered = state(a_grant(instances=1), first, a_claim("b"))
     plan = plan_decisions(PLANE, lowered, NOW)
     assert "a" not in claim_statuses(plan)
     assert claim_statuses(plan)["b"].conditions[0].reason == "QuotaExceeded"
+
+
+@pytest.mark.parametrize("grants", [[], [a_grant(instances=0)]], ids=["no grant", "limit of 0"])
+def test_a_claim_without_any_quota_has_no_budget(grants: list[ResourceGrant]) -> None:
+    (decision,) = decide_claims(state(*grants, a_claim("a")))
+    assert (decision.verdict.status, decision.verdict.reason) == ("False", "QuotaNoBudget")
+    assert decision.verdict.message == "Instance quota is not granted to this project"
 
 
 def test_nothing_is_written_when_nothing_changed() -> None:

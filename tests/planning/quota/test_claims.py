@@ -302,6 +302,8 @@ def waiting(reason: str = "", status: ConditionStatus = FALSE) -> Instance:
 READ = ObservedQuota(LOCATION, None, SMALL)
 GRANTED_CLAIM = ObservedQuota(LOCATION, a_claim(), SMALL)
 UNREAD = ObservedQuota(LOCATION, None, SMALL, is_readable=False)
+NOT_ENFORCED = ObservedQuota(None, None, None, is_enforced=False)
+NO_BUDGET = ObservedQuota(LOCATION, a_claim(FALSE, reason="QuotaNoBudget"), SMALL)
 RECORDED = ObservedQuota(LOCATION, None, SMALL, is_readable=False, is_recorded=True)
 
 
@@ -313,6 +315,9 @@ RECORDED = ObservedQuota(LOCATION, None, SMALL, is_readable=False, is_recorded=T
         (waiting("QuotaMisconfigured"), READ, 0, FALSE, "QuotaMisconfigured"),
         (waiting("QuotaNamespaceNotFound"), READ, 0, FALSE, "QuotaNamespaceNotFound"),
         (waiting("QuotaMisconfigured"), GRANTED_CLAIM, 0, TRUE, "QuotaAvailable"),
+        (waiting("QuotaProjectNotFound"), READ, 0, FALSE, "QuotaProjectNotFound"),
+        (waiting(), NO_BUDGET, 0, UNKNOWN, "QuotaNoBudget"),
+        (waiting("QuotaExceeded"), NOT_ENFORCED, 0, TRUE, "QuotaDisabled"),
         (waiting(), ObservedQuota(None, None, SMALL), 0, FALSE, "QuotaProjectIDUnresolvable"),
         (waiting(), RECORDED, 0, TRUE, "QuotaAvailable"),
         (waiting(), UNREAD, FIRST_SYNC_S, UNKNOWN, "QuotaBackendUnavailable"),
@@ -325,6 +330,9 @@ RECORDED = ObservedQuota(LOCATION, None, SMALL, is_readable=False, is_recorded=T
         "error of the claim controller",
         "namespace is missing",
         "error is over",
+        "project is missing",
+        "no budget",
+        "not enforced",
         "no project",
         "granted by record",
         "project unreadable",
@@ -366,7 +374,9 @@ def test_an_instance_needs_a_claim_while_it_waits_and_while_it_has_quota(
 @pytest.mark.parametrize(
     ("error", "reason", "retry_s"),
     [
-        (NotFound("no namespace"), "QuotaNamespaceNotFound", REFUSED_RETRY_S),
+        (NotFound("none", kind="namespaces"), "QuotaNamespaceNotFound", REFUSED_RETRY_S),
+        (NotFound("none", kind="planes"), "QuotaProjectNotFound", REFUSED_RETRY_S),
+        (NotFound("none", kind="projects"), "QuotaProjectNotFound", REFUSED_RETRY_S),
         (Forbidden("no"), "QuotaMisconfigured", FORBIDDEN_RETRY_S),
         (AlreadyExists("taken"), "QuotaMisconfigured", 1.0),
     ],

@@ -87,6 +87,8 @@ async def reconcile(context: Context, key: Key) -> Outcome:
     instance = context.planes.require(key.plane).read(INSTANCE).get(key.ref)
     if instance is None or instance.is_terminating or not needs_claim(instance):
         return Done()
+    if not context.enforces_quota:
+        return Done()
     location = observe_claim_location(context, key)
     if location is None:
         return Requeue(REFUSED_RETRY_S)

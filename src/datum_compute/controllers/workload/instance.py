@@ -17,12 +17,12 @@ from datum_compute.controllers.gates import (
     NETWORK_EDGES,
     QUOTA_EDGES,
     WAITING_FOR_DATA,
-    clears_quota_gate,
     confirm_grant,
     decide_data,
     decide_network,
     decide_quota,
     log_quota_recheck,
+    needs_grant,
 )
 from datum_compute.planning.initial_status import INITIAL_STATUS_S
 from datum_compute.planning.rollout.gates import (
@@ -65,7 +65,7 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         if decision is not None:
             decisions.append(decision)
     log_quota_recheck(context, key, decisions)
-    if any(clears_quota_gate(decision) for decision in decisions):
+    if any(needs_grant(decision) for decision in decisions):
         await confirm_grant(context, key, instance)
     plan = plan_readiness(key.plane, instance, decisions, context.now())
     try:

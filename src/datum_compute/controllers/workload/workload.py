@@ -72,7 +72,11 @@ async def reconcile(context: Context, key: Key) -> Outcome:
         return Done()
     membership = context.membership
     is_suspended = membership is not None and membership.is_suspended(key.plane)
-    found = dataclasses.replace(observe_workload(client, workload), is_suspended=is_suspended)
+    found = dataclasses.replace(
+        observe_workload(client, workload),
+        is_suspended=is_suspended,
+        enforces_quota=context.enforces_quota,
+    )
     outcome = await apply_plan(
         context.planes, plan_workload_lifecycle(key.plane, found, context.now())
     )

@@ -6,6 +6,8 @@
 - Free quota goes to the oldest claim that fits, whether the claim is new or was denied before.
   After a pass no claim is left that would fit.
 - A granted claim stays granted. A lower limit only prevents new grants.
+- A claim for a resource without any limit has no budget. That is another reason than a limit that
+  is used up, because only an operator can solve it.
 - An invalid claim or grant is rejected with the reason, and checked again.
 """
 
@@ -19,7 +21,7 @@ from functools import lru_cache
 import msgspec
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import FALSE, TRUE, ConditionValue, set_conditions
+from datum_compute.api.conditions import FALSE, TRUE, ConditionValue, Reason, set_conditions
 from datum_compute.api.kinds import BUCKET, CLAIM, GRANT, REGISTRATION
 from datum_compute.api.meta.codec import decode_as, encode, to_json
 from datum_compute.api.meta.fields import TypedObjectReference
@@ -144,7 +146,9 @@ def _decide_claim(state: QuotaState, balance: QuotaBalance, claim: ResourceClaim
         return ClaimDecision(claim, ConditionValue(TRUE, "QuotaAvailable", "Quota is available"))
     parts = [_shortage(state, balance, request) for request in short_of]
     names = tuple(request.resource_type for request in short_of)
-    return ClaimDecision(claim, ConditionValue(FALSE, "QuotaExceeded", "; ".join(parts)), names)
+    has_budget = all(balance.limits.get(name, 0) > 0 for name in names)
+    reason = Reason.QUOTA_EXCEEDED if has_budget else Reason.QUOTA_NO_BUDGET
+    return ClaimDecision(claim, ConditionValue(FALSE, reason, "; ".join(parts)), names)
 
 
 def _shortage(state: QuotaState, balance: QuotaBalance, request: ResourceRequest) -> str:
@@ -157,6 +161,8 @@ def _shortage(state: QuotaState, balance: QuotaBalance, request: ResourceRequest
     metric = _METRICS.get(name)
     label = metric.label if metric else name.rpartition("/")[2].capitalize()
     limit, used = balance.limits.get(name, 0), balance.used.get(name, 0)
+    if limit <= 0:
+        return f"{label} quota is not granted to this project"
     unit = _display_unit(state.registered[name], metric)
     if used >= limit:
         amounts = f"{_in_unit(used, metric)} of {_in_unit(limit, metric)}{unit}"

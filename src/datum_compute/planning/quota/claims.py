@@ -10,6 +10,7 @@
 - A cell records the granted slots of a deployment, with their size, in the deployment's status. The
   record replaces the claims if the cell restarts while the project is unreachable. While the
   project can be read, its claims decide.
+- If quota is not enforced, gates are cleared and nothing is claimed. Existing claims stay.
 
 The size of an instance is both the amount that it claims and the limit of its machine. It is taken
 from the first of these sources that has both CPU and memory:
@@ -173,8 +174,17 @@ RECENT_GRANT_S = 20.0
 GRANTED_BY_RECORD = ConditionValue(
     TRUE, Reason.QUOTA_AVAILABLE, "Quota was granted to the slot before"
 )
+NOT_ENFORCED = ConditionValue(TRUE, Reason.QUOTA_DISABLED, "Quota is not enforced")
 # Reasons of QuotaGranted that the claim controller writes when it cannot create a claim.
-CLAIM_ERRORS = (Reason.QUOTA_NAMESPACE_NOT_FOUND, Reason.QUOTA_MISCONFIGURED)
+CLAIM_ERRORS = (
+    Reason.QUOTA_PROJECT_NOT_FOUND,
+    Reason.QUOTA_NAMESPACE_NOT_FOUND,
+    Reason.QUOTA_MISCONFIGURED,
+)
+
+
+# What a response names as missing if the project is: its plane, or its object in Milo.
+_PROJECT_KINDS = ("planes", "projects")
 
 
 class ClaimLocation(msgspec.Struct, frozen=True):
@@ -340,6 +350,9 @@ def plan_claim_error(
 
 
 def _claim_error(location: ClaimLocation, error: ApiError) -> ConditionValue:
+    if isinstance(error, NotFound) and error.kind in _PROJECT_KINDS:
+        message = f"Project {location.project} does not exist: {error}"
+        return ConditionValue(FALSE, Reason.QUOTA_PROJECT_NOT_FOUND, message)
     if isinstance(error, NotFound):
         message = f"Project {location.project} has no namespace {location.namespace}: {error}"
         return ConditionValue(FALSE, Reason.QUOTA_NAMESPACE_NOT_FOUND, message)
@@ -460,7 +473,8 @@ class ObservedQuota(msgspec.Struct, frozen=True):
 
     ``claim`` is the claim of its name, unless it is being released. ``is_readable`` is False if the
     claims of the project were never read. ``is_recorded`` is True if the status of the deployment
-    records that the slot was granted this size.
+    records that the slot was granted this size. ``is_enforced`` is False if an operator has
+    switched quota off.
     """
 
     location: ClaimLocation | None
@@ -468,12 +482,15 @@ class ObservedQuota(msgspec.Struct, frozen=True):
     size: InstanceSize | None
     is_readable: bool = True
     is_recorded: bool = False
+    is_enforced: bool = True
 
 
 def decide_quota_gate(
     instance: Instance, observed: ObservedQuota, unix_s: float
 ) -> Decision | None:
     """Return the decision of the Quota gate; None while the project may still be synchronizing."""
+    if not observed.is_enforced:
+        return Decision(QUOTA, QUOTA_GRANTED, NOT_ENFORCED)
     waited_s = instance_age_s(instance, unix_s)
     if observed.location is None or observed.is_readable:
         verdict = quota_verdict(observed.location, instance, observed.claim, observed.size)
@@ -523,7 +540,10 @@ def quota_verdict(
         return ConditionValue(UNKNOWN, Reason.PENDING_EVALUATION, _UNDECIDED)
     if granted.status == TRUE:
         return ConditionValue(TRUE, Reason.QUOTA_AVAILABLE, "Quota is granted")
-    return ConditionValue(FALSE, as_quota_granted_reason(granted.reason), granted.message)
+    reason = as_quota_granted_reason(granted.reason)
+    # The API defines the reason of a missing budget for status Unknown.
+    status = UNKNOWN if reason == Reason.QUOTA_NO_BUDGET else FALSE
+    return ConditionValue(status, reason, granted.message)
 
 
 def pending_requeue_s(instance_age_s: float) -> float:

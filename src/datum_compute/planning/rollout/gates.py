@@ -56,6 +56,7 @@ from datum_compute.api.conditions import (
     FALSE,
     INSTANCE_RANK,
     QUOTA_DENIED_ON_INSTANCE,
+    TOO_LITTLE_QUOTA,
     TRUE,
     UNKNOWN,
     Condition,
@@ -132,9 +133,14 @@ def gate_names(instance: Instance) -> list[str]:
 
 
 def find_quota_denial(instance_conditions: Iterable[Condition]) -> Condition | None:
-    """Return QuotaGranted if it is False. A quota that is not decided yet is not denied."""
+    """Return QuotaGranted if it denies the quota: it is False, or the project has no budget.
+
+    A quota that is not decided yet is not denied.
+    """
     quota = find_condition(instance_conditions, QUOTA_GRANTED)
-    return quota if quota is not None and quota.status == FALSE else None
+    if quota is None or quota.status == TRUE:
+        return None
+    return quota if quota.status == FALSE or quota.reason == Reason.QUOTA_NO_BUDGET else None
 
 
 def is_quota_denied(instance: Instance) -> bool:
@@ -142,7 +148,7 @@ def is_quota_denied(instance: Instance) -> bool:
 
 
 def is_quota_exceeded(instance: Instance | None) -> bool:
-    """Return True if the instance never had a machine because its quota is exceeded.
+    """Return True if the instance never had a machine because the project has too little quota.
 
     Quota that was granted stays granted, so an instance without a Quota gate is not affected.
     """
@@ -151,7 +157,7 @@ def is_quota_exceeded(instance: Instance | None) -> bool:
     if instance.is_terminating or QUOTA not in gate_names(instance):
         return False
     denial = find_quota_denial(instance.status.conditions)
-    return denial is not None and denial.reason == Reason.QUOTA_EXCEEDED
+    return denial is not None and denial.reason in TOO_LITTLE_QUOTA
 
 
 def all_gates_cleared(instance: Instance) -> bool:
@@ -219,6 +225,7 @@ def should_defer_gates(instance: Instance, decision: Decision, now: str) -> bool
     All decisions are then recorded in one write when the last gate is decided.
     """
     undecided = decision.value.status == UNKNOWN and decision.gate in gate_names(instance)
+    undecided = undecided and decision.value.reason != Reason.QUOTA_NO_BUDGET
     return undecided and should_defer(instance, (), now)
 
 

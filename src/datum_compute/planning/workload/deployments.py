@@ -77,6 +77,7 @@ class WorkloadObjects:
     is_suspended: bool = False  # the project is
     # Deployments of other workloads that have a name for a new deployment of this one.
     name_holders: Mapping[str, NameHolder] = field(default_factory=dict)
+    enforces_quota: bool = True
 
 
 def plan_workload_lifecycle(plane: PlaneName, found: WorkloadObjects, now: str) -> Plan:
@@ -84,7 +85,7 @@ def plan_workload_lifecycle(plane: PlaneName, found: WorkloadObjects, now: str) 
 
     - The finalizer is added first, so that everything created later is deleted with the workload.
     - A workload without deployments waits for its claim. The claim does not affect a workload
-      that has deployments.
+      that has deployments. While quota is not enforced, no claim is created.
     - A new claim has `EXPECTED_DECISION_S` before the workload reports that it waits for quota.
     """
     workload, claim = found.workload, found.claim
@@ -95,11 +96,13 @@ def plan_workload_lifecycle(plane: PlaneName, found: WorkloadObjects, now: str) 
         )
         return plan_workload_deletion(plane, workload, found.deployments, now, dependents)
     finalizer_patches = add_finalizer(plane, WORKLOAD, workload, labels.WORKLOAD_FINALIZER)
-    claim_actions = plan_workload_claim(plane, workload, claim)
+    claim_actions = plan_workload_claim(plane, workload, claim) if found.enforces_quota else []
     first = (*finalizer_patches, *claim_actions)
     if finalizer_patches or (claim_actions and not found.deployments):
         return Plan(first)  # the events of these writes start the next reconcile
-    block_reason = quota_block_reason(workload, claim, found.deployments)
+    block_reason = None
+    if found.enforces_quota:
+        block_reason = quota_block_reason(workload, claim, found.deployments)
     if block_reason is QUOTA_PENDING and is_recent_claim(claim, now):
         return Plan(first, requeue_after_s=EXPECTED_DECISION_S)
     if block_reason is not None:
