@@ -134,11 +134,13 @@ def test_a_missing_network_is_reported_on_the_instance_until_it_exists() -> None
             nonlocal message
             for instance in await platform.instances():
                 found = find_condition(instance.status.conditions, "Ready")
-                if found is not None and found.reason == "NetworkFailedToCreate":
+                if found is not None and found.reason == "NetworkNotFound":
                     message = found.message
             return bool(message)
 
         await platform.until(is_reported, "the instance names the network")
+        missing = await platform.until_reason("NetworkNotFound")
+        assert missing.message == message
         metadata = ObjectMeta(name="blue", namespace="default")
         blue = NetworkSpec(ipam=NetworkIpam(mode="Auto"), ip_families=["IPv6", "IPv4"])
         await platform.project.create(NETWORK, Network(metadata=metadata, spec=blue))
@@ -151,7 +153,7 @@ def test_a_missing_network_is_reported_on_the_instance_until_it_exists() -> None
         assert ip_address(primary) in ip_network(network.status.ipam.ipv6_prefix)
         return message
 
-    assert "NetworkNotFound: Network default/blue does not exist" in on_platform(story)
+    assert "Network default/blue does not exist" in on_platform(story)
 
 
 def test_networks_of_the_same_name_in_two_namespaces_are_distinct() -> None:

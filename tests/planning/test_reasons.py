@@ -1,4 +1,4 @@
-"""Each kind of object has its own reason for a cause; the table is in ``api/conditions.py``."""
+"""The rank of causes, and the reason of a cause on each kind of object."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ import pytest
 from datum_compute.api.compute.instance import QUOTA_GRANTED
 from datum_compute.api.conditions import (
     FALSE,
-    QUOTA_DENIED,
     TRUE,
     UNKNOWN,
     Condition,
     ConditionStatus,
+    ConditionValue,
     Reason,
+)
+from datum_compute.planning.reasons import (
+    QUOTA_DENIED,
     as_deployment_reason,
     as_quota_granted_reason,
     as_replicas_ready_reason,
+    worst_cause,
 )
 from datum_compute.planning.rollout.gates import find_quota_denial
 
@@ -37,14 +41,15 @@ def test_quota_granted_has_the_reason_of_the_claim(claim_reason: str, expected: 
     ("instance_reason", "deployment_reason", "replicas_ready_reason"),
     [
         ("PendingQuota", "QuotaNotGranted", "QuotaExceeded"),
-        ("QuotaExceeded", "InstancesProvisioning", "QuotaExceeded"),
         ("AwaitingPropagation", "ReferencedDataNotReady", "AwaitingPropagation"),
         ("Resolving", "ReferencedDataNotReady", "Resolving"),
         ("ReferencedDataNotReady", "ReferencedDataNotReady", "ReferencedDataNotReady"),
         ("ImageUnavailable", "ImageUnavailable", "ImageUnavailable"),
         ("SchedulingGatesPresent", "SchedulingGatesPresent", "SchedulingGatesPresent"),
-        ("Stopping", "InstancesProvisioning", "Stopping"),
-        ("ReasonOfAnotherDriver", "InstancesProvisioning", "ReasonOfAnotherDriver"),
+        *((reason, reason, reason) for reason in ("Stopped", "Provisioning", "Unschedulable")),
+        ("NetworkNotFound", "NetworkNotFound", "NetworkNotFound"),
+        ("Stopping", "Stopping", "Stopping"),
+        ("ReasonOfAnotherDriver", "ReasonOfAnotherDriver", "ReasonOfAnotherDriver"),
     ],
 )
 def test_a_deployment_reports_the_reason_of_its_instance(
@@ -52,6 +57,28 @@ def test_a_deployment_reports_the_reason_of_its_instance(
 ) -> None:
     assert as_deployment_reason(instance_reason) == deployment_reason
     assert as_replicas_ready_reason(instance_reason) == replicas_ready_reason
+
+
+@pytest.mark.parametrize(
+    "ascending",
+    [
+        ("Pending", "InstancesProvisioning", "PendingProgramming", "Starting", "Provisioning"),
+        ("Starting", "Unschedulable", "PendingQuota", "Resolving", "Stopped", "NetworkNotFound"),
+        ("ReasonOfAnotherDriver", "NotReady", "QuotaNotGranted", "ImageUnavailable"),
+        ("InstanceCrashing", "CellUnreachable", "NetworkFailedToCreate"),
+    ],
+)
+def test_the_cause_of_the_highest_rank_is_the_worst(ascending: tuple[str, ...]) -> None:
+    causes = [ConditionValue(FALSE, reason, "") for reason in ascending]
+    for number, expected in enumerate(causes):
+        assert worst_cause(causes[: number + 1]) == expected
+        assert worst_cause(reversed(causes[: number + 1])) == expected
+
+
+def test_the_first_of_equal_causes_is_the_worst() -> None:
+    first, second = ConditionValue(FALSE, "Stopped", "a"), ConditionValue(FALSE, "Stopped", "b")
+    assert worst_cause([first, second]) == first
+    assert worst_cause([]) is None
 
 
 def test_the_reasons_of_a_denied_quota_are_part_of_the_api() -> None:

@@ -114,7 +114,8 @@ def set_conditions(
 
 # --- Reasons of the conditions of Workloads, WorkloadDeployments, Instances and Servers
 # Clients depend on these words, so a reason never gets another meaning. A new reason needs a line
-# here and an entry in ``planning/explain/explain.py``; a test checks both. Conditions of other
+# here and an entry in ``planning/explain/advice.py``; a test checks both. ``planning/reasons.py``
+# ranks the causes. Conditions of other
 # providers and gates can have other reasons, which are passed on unchanged.
 
 
@@ -212,99 +213,3 @@ class Reason(StrEnum):
     # Fallback cities.
     FALLBACK_ENGAGED = "FallbackEngaged"
     FALLBACK_EXHAUSTED = "FallbackExhausted"
-
-
-# Rank of each cause of an Instance that is not Ready. The cause of the highest rank is reported.
-INSTANCE_RANK: dict[str, int] = {
-    Reason.NETWORK_FAILED_TO_CREATE: 7,
-    Reason.CELL_UNREACHABLE: 6,
-    Reason.NOT_OBSERVED: 6,
-    Reason.IMAGE_UNAVAILABLE: 5,
-    Reason.REGISTRY_UNREACHABLE: 5,
-    Reason.INSTANCE_CRASHING: 5,
-    Reason.CONFIGURATION_ERROR: 5,
-    Reason.SOURCE_NOT_FOUND: 5,
-    Reason.SOURCE_UNAUTHORIZED: 5,
-    Reason.SOURCE_TOO_LARGE: 5,
-    Reason.SOURCE_NAME_TOO_LONG: 5,
-    Reason.SOURCE_NAME_RESERVED: 5,
-    Reason.REFERENCED_DATA_NOT_READY: 4,
-    Reason.AWAITING_PROPAGATION: 4,
-    Reason.RESOLVING: 4,
-    Reason.PENDING_QUOTA: 3,
-    Reason.NOT_READY: 2,
-    Reason.UNSCHEDULABLE: 2,
-    Reason.PROVISIONING: 1,
-}
-
-# The same for a deployment or workload that has no ready instance.
-DEPLOYMENT_RANK: dict[str, int] = {
-    Reason.AMBIGUOUS_SERVING_LOCATION: 8,
-    Reason.NETWORK_FAILED_TO_CREATE: 7,
-    Reason.NETWORK_NOT_FOUND: 6,
-    Reason.CELL_UNREACHABLE: 6,
-    Reason.NOT_OBSERVED: 6,
-    Reason.IMAGE_UNAVAILABLE: 5,
-    Reason.REGISTRY_UNREACHABLE: 5,
-    Reason.INSTANCE_CRASHING: 5,
-    Reason.CONFIGURATION_ERROR: 5,
-    Reason.SOURCE_NOT_FOUND: 5,
-    Reason.SOURCE_UNAUTHORIZED: 5,
-    Reason.SOURCE_TOO_LARGE: 5,
-    Reason.SOURCE_NAME_TOO_LONG: 5,
-    Reason.SOURCE_NAME_RESERVED: 5,
-    Reason.REFERENCED_DATA_NOT_READY: 4,
-    Reason.QUOTA_NOT_GRANTED: 3,
-    Reason.NETWORK_PROVISIONING: 2,
-    Reason.NO_MATCHING_LOCATION: 2,
-    Reason.CELL_DRAINED: 2,
-    Reason.SCHEDULING_GATES_PRESENT: 2,
-    Reason.NOT_READY: 2,
-    Reason.INSTANCES_PROVISIONING: 1,
-}
-
-
-# --- Reasons that differ between the kinds of objects
-
-# A denied quota has a different reason on each kind of object. All of them are part of the API.
-# QuotaGranted of an Instance has the reason of the denied claim (``as_quota_granted_reason``).
-QUOTA_DENIED_ON_INSTANCE = Reason.PENDING_QUOTA  # Ready, Programmed, Available
-QUOTA_DENIED_ON_DEPLOYMENT = Reason.QUOTA_NOT_GRANTED  # Available; also of a Workload
-QUOTA_DENIED_ON_REPLICAS = Reason.QUOTA_EXCEEDED  # ReplicasReady of a WorkloadDeployment
-QUOTA_DENIED = frozenset(
-    {QUOTA_DENIED_ON_INSTANCE, QUOTA_DENIED_ON_DEPLOYMENT, QUOTA_DENIED_ON_REPLICAS}
-)
-
-# The reason of a deployment for the Ready reason of an instance, where the two differ.
-_ON_DEPLOYMENT: dict[str, Reason] = {
-    QUOTA_DENIED_ON_INSTANCE: QUOTA_DENIED_ON_DEPLOYMENT,
-    Reason.AWAITING_PROPAGATION: Reason.REFERENCED_DATA_NOT_READY,
-    Reason.RESOLVING: Reason.REFERENCED_DATA_NOT_READY,
-}
-
-
-# Reasons of QuotaGranted while the project has less quota than the instance needs.
-TOO_LITTLE_QUOTA = frozenset({Reason.QUOTA_EXCEEDED, Reason.QUOTA_NO_BUDGET})
-
-
-def as_quota_granted_reason(claim_reason: str) -> Reason:
-    """Return the reason of QuotaGranted for the reason of a denied claim."""
-    if claim_reason in (Reason.VALIDATION_FAILED, Reason.QUOTA_NO_BUDGET):
-        return Reason(claim_reason)
-    return Reason.QUOTA_EXCEEDED
-
-
-def as_deployment_reason(instance_reason: str) -> Reason:
-    """Return the Available reason of a deployment for the Ready reason of one of its instances."""
-    if instance_reason in _ON_DEPLOYMENT:
-        return _ON_DEPLOYMENT[instance_reason]
-    if instance_reason in DEPLOYMENT_RANK:
-        return Reason(instance_reason)
-    return Reason.INSTANCES_PROVISIONING
-
-
-def as_replicas_ready_reason(instance_reason: str) -> str:
-    """Return the ReplicasReady reason of a deployment for the Ready reason of an instance."""
-    if instance_reason == QUOTA_DENIED_ON_INSTANCE:
-        return QUOTA_DENIED_ON_REPLICAS
-    return instance_reason

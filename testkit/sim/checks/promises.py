@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import TOO_LITTLE_QUOTA, Reason
+from datum_compute.api.conditions import Reason
 from datum_compute.api.kinds import BINDING, DEPLOYMENT, INSTANCE, NAMESPACE, WORKLOAD
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.planes import HUB, PlaneName, cell_plane, member_name
@@ -16,6 +16,7 @@ from datum_compute.app.platform import EVERYTHING
 from datum_compute.app.project_planes import AWAITED_KINDS
 from datum_compute.client.watch import IDLE_TIMEOUT_S
 from datum_compute.planes.lifecycle import finalized_kinds_on
+from datum_compute.planning.reasons import TOO_LITTLE_QUOTA
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.checks.state import (
     IN_FLIGHT_S,

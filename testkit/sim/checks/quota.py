@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from datum_compute.api import labels
 from datum_compute.api.compute.instance import QUOTA_GRANTED
-from datum_compute.api.conditions import TOO_LITTLE_QUOTA, Reason
+from datum_compute.api.conditions import Reason
 from datum_compute.api.kinds import (
     BUCKET,
     CLAIM,
@@ -28,6 +28,7 @@ from datum_compute.api.kinds import (
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.planes import HUB, cell_plane, project_plane
 from datum_compute.api.quota import GRANTED
+from datum_compute.planning.reasons import TOO_LITTLE_QUOTA
 from datum_compute.planning.rollout.gates import QUOTA
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.checks.expected_state import ExpectedState

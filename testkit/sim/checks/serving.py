@@ -25,10 +25,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from datum_compute.api import labels
-from datum_compute.api.conditions import TOO_LITTLE_QUOTA, Reason
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.planes import HUB, PlaneName
+from datum_compute.planning.reasons import TOO_LITTLE_QUOTA
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.checks.promises import has_template_of, is_surge_slot, max_surge, max_unavailable
 from testkit.sim.checks.state import ClusterState, RowChange, condition, is_terminating

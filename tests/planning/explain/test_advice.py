@@ -9,13 +9,10 @@ from pathlib import Path
 import pytest
 
 import datum_compute
-from datum_compute.api.conditions import (
-    DEPLOYMENT_RANK,
-    INSTANCE_RANK,
-    Reason,
-)
+from datum_compute.api.conditions import Reason
 from datum_compute.cli.groups import VERBS
 from datum_compute.planning.explain.advice import ADVICE, COMMAND_WORDS, FOREIGN, advice_on
+from datum_compute.planning.reasons import RANK
 
 SOURCE = Path(datum_compute.__file__).parent
 
@@ -44,7 +41,7 @@ def test_an_unknown_reason_gets_general_advice() -> None:
 
 
 def test_every_ranked_reason_exists() -> None:
-    assert {*INSTANCE_RANK, *DEPLOYMENT_RANK} <= set(Reason)
+    assert set(RANK) <= set(Reason)
 
 
 # Conditions of Karmada's kinds, networks, quota, projects and services use the reasons of those

@@ -212,6 +212,24 @@ def test_a_projection_is_owned_by_the_deployment_of_the_project() -> None:
     assert projection.metadata.namespace == "default"
 
 
+def test_a_recreated_instance_gets_a_new_copy_in_the_project() -> None:
+    """The hub was away when the instance was replaced, so the project saw no deletion."""
+
+    def on_hub(uid: str) -> Instance:
+        annotations = {labels.COPY_OF: f"dfw/{uid}"}
+        return with_metadata(an_instance(0), annotations=annotations)
+
+    owner = hub_deployment("project-uid")
+    copy = copied(projected(on_hub("first"), owner, None).actions[0])
+    delete, wait = projected(on_hub("second"), owner, copy).actions
+    assert isinstance(delete, Delete)
+    assert (delete.plane, delete.uid, delete.version) == (PROJECT, "copy-uid", "4")
+    assert isinstance(wait, Wait)
+    (create,) = projected(on_hub("second"), owner, None).actions
+    assert copied(create).metadata.annotations[labels.COPY_OF] == "dfw/second"
+    assert projected(on_hub("first"), owner, copy).is_settled
+
+
 def test_without_a_deployment_no_projection_is_created() -> None:
     plan = projected(an_instance(0), None, None)
     assert [type(a) for a in plan.actions] == [Wait]

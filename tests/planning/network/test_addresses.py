@@ -85,11 +85,19 @@ def test_without_an_attachment_the_network_is_provisioning() -> None:
 
 
 def test_a_problem_of_the_attachment_is_reported_with_its_message() -> None:
-    problem = AttachmentProblem(reason="NetworkNotFound", message="Network blue does not exist")
+    problem = AttachmentProblem(reason="NoAddresses", message="Network blue allocates none")
     attachment = NetworkAttachment(network="blue", problem=problem)
     verdict = network_verdict(an_instance(0), attachment, [])
     assert (verdict.status, verdict.reason) == (FALSE, "NetworkFailedToCreate")
-    assert verdict.message == 'Interface "eth0": NetworkNotFound: Network blue does not exist'
+    assert verdict.message == 'Interface "eth0": NoAddresses: Network blue allocates none'
+
+
+def test_a_missing_network_is_reported_as_missing() -> None:
+    problem = AttachmentProblem(reason="NetworkNotFound", message="Network blue does not exist")
+    attachment = NetworkAttachment(network="blue", problem=problem)
+    verdict = network_verdict(an_instance(0), attachment, [])
+    assert (verdict.status, verdict.reason) == (FALSE, "NetworkNotFound")
+    assert verdict.message == 'Interface "eth0": Network blue does not exist'
 
 
 def test_a_full_prefix_reports_its_number_of_addresses() -> None:

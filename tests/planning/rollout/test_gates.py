@@ -166,6 +166,16 @@ UNGATED = [
         (FALSE, "ImageUnavailable"),
     ),
     (
+        "an instance does not serve while programming is in progress",
+        {"Programmed": cause("ProgrammingInProgress", UNKNOWN), "Available": cause("Starting")},
+        (FALSE, "ProgrammingInProgress"),
+    ),
+    (
+        "the cause of Available is used while programming is in progress",
+        {"Programmed": cause("ProgrammingInProgress", UNKNOWN), "Available": cause("Provisioning")},
+        (FALSE, "Provisioning"),
+    ),
+    (
         "an unknown reason of a provider passes through with its status",
         {"Programmed": cause("QuantumFoam", UNKNOWN)},
         (UNKNOWN, "QuantumFoam"),

@@ -147,7 +147,7 @@ def test_a_gated_instance_gets_no_server() -> None:
 @pytest.mark.parametrize(
     ("phase", "reason", "programmed", "available"),
     [
-        ("Pending", "", ("False", "ProgrammingInProgress"), ("False", "Starting")),
+        ("Pending", "", ("Unknown", "ProgrammingInProgress"), ("False", "Starting")),
         ("Running", "", ("True", "Programmed"), ("True", "Available")),
         ("Sleeping", "", ("True", "Programmed"), ("True", "Asleep")),
         ("Stopped", "", ("True", "Programmed"), ("False", "Stopped")),
@@ -315,14 +315,15 @@ def test_a_foreign_server_of_the_name_is_waited_for_and_reported() -> None:
     wait, report = plan_provisioning(CELL, an_instance(0), earlier, NOW).actions
     assert isinstance(wait, Wait)
     assert isinstance(report, PatchStatus)
-    reasons = {c["type"]: c["reason"] for c in report.status["conditions"]}
-    assert reasons["Programmed"] == reasons["Available"] == "Provisioning"
+    reported = {c["type"]: (c["status"], c["reason"]) for c in report.status["conditions"]}
+    assert reported["Programmed"] == ("Unknown", "ProgrammingInProgress")
+    assert reported["Available"] == ("False", "Starting")
 
 
 def test_a_server_with_an_edited_tag_is_deleted_with_its_instance() -> None:
     """Regression: the server remained after its workload was deleted."""
     edited = a_server(owner="junk")
-    delete, _ = plan_provisioning(CELL, an_instance(0, terminating=True), edited, NOW).actions
+    delete, *_ = plan_provisioning(CELL, an_instance(0, terminating=True), edited, NOW).actions
     assert isinstance(delete, Delete)
 
 
@@ -353,12 +354,30 @@ def test_an_instance_is_not_available_while_its_server_is_being_removed(phase: P
     assert condition_value(status, "Available")[:2] == ("False", "Stopping")
 
 
+@pytest.mark.parametrize("terminating", [False, True])
+def test_a_terminating_instance_reports_that_it_stops(terminating: bool) -> None:
+    going, server = an_instance(0, terminating=True), a_server(terminating=terminating)
+    (report,) = [
+        action
+        for action in plan_provisioning(CELL, going, server, NOW).actions
+        if isinstance(action, PatchStatus)
+    ]
+    reported = {c["type"]: (c["status"], c["reason"]) for c in report.status["conditions"]}
+    assert reported["Available"] == reported["Ready"] == ("False", "Stopping")
+    status = msgspec.structs.replace(
+        going.status, conditions=msgspec.convert(report.status["conditions"], list[Condition])
+    )
+    reported_before = msgspec.structs.replace(going, status=status)
+    again = plan_provisioning(CELL, reported_before, server, NOW).actions
+    assert not [action for action in again if isinstance(action, PatchStatus)]
+
+
 def test_an_instance_is_released_only_after_its_server_is_gone() -> None:
     going = an_instance(0, terminating=True)
-    delete, wait = plan_provisioning(CELL, going, a_server(), NOW).actions
+    delete, wait, _ = plan_provisioning(CELL, going, a_server(), NOW).actions
     assert isinstance(delete, Delete)
     assert isinstance(wait, Wait)
-    (wait,) = plan_provisioning(CELL, going, a_server(terminating=True), NOW).actions
+    wait, _ = plan_provisioning(CELL, going, a_server(terminating=True), NOW).actions
     assert isinstance(wait, Wait)
     (release,) = plan_provisioning(CELL, going, None, NOW).actions
     assert isinstance(release, Patch)

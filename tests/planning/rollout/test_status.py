@@ -91,7 +91,14 @@ def test_one_ready_instance_makes_the_deployment_available() -> None:
 
 WORST = [
     ([], ("InstancesProvisioning", "No instances available yet")),
-    ([("Starting", "soon")], ("InstancesProvisioning", "No instances available yet")),
+    ([("Pending", "Not observed yet")], ("InstancesProvisioning", "No instances available yet")),
+    ([("Starting", "soon")], ("Starting", "soon")),
+    (
+        [("Starting", ""), ("Provisioning", "no host has room")],
+        ("Provisioning", "no host has room"),
+    ),
+    ([("Provisioning", ""), ("Unschedulable", "0/3 nodes")], ("Unschedulable", "0/3 nodes")),
+    ([("Unschedulable", ""), ("Stopped", "exited with 0")], ("Stopped", "exited with 0")),
     (
         [("PendingQuota", "11 of 10"), ("PendingQuota", "12 of 10")],
         ("QuotaNotGranted", "2 of 3 desired instances pending quota: 11 of 10"),

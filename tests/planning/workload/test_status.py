@@ -10,10 +10,11 @@ from datum_compute.api.compute.deployment import (
     WorkloadDeployment,
     WorkloadDeploymentStatus,
 )
-from datum_compute.api.compute.workload import BlockedReplicas
+from datum_compute.api.compute.workload import BlockedReplicas, Workload, WorkloadStatus
 from datum_compute.api.conditions import (
     FALSE,
     TRUE,
+    UNKNOWN,
     ConditionStatus,
     ConditionValue,
     find_condition,
@@ -106,22 +107,55 @@ def test_a_move_is_not_complete_before_the_new_city_reports() -> None:
     assert (status.replicas, status.ready_replicas, status.updated_replicas) == (1, 1, 0)
 
 
-def test_a_scale_is_not_complete_before_the_city_reports_it() -> None:
-    """Regression: after scaling down and up again, the earlier counts were used."""
-    workload = a_workload(replicas=2)
-    counts = {"replicas": 2, "updated_replicas": 2, "ready_replicas": 2, "observed_generation": 1}
+def scaled_before_its_report(replicas: int, updated: int) -> WorkloadStatus:
+    """Return the status of a workload whose only city has not reported the new scale yet."""
+    workload = a_workload(replicas=replicas)
+    counts = {
+        "replicas": updated,
+        "updated_replicas": updated,
+        "ready_replicas": updated,
+        "observed_generation": 1,
+        "observed_source": ObservedSource(generation=1, template_hash=hash_of(workload)),
+    }
     (deployment,) = stored(workload, **counts)
     newer = msgspec.structs.replace(deployment.metadata, generation=3)
-    deployment = msgspec.structs.replace(deployment, metadata=newer)
-    assert workload_status(workload, [deployment], NOW).updated_replicas == 0
+    return workload_status(workload, [msgspec.structs.replace(deployment, metadata=newer)], NOW)
+
+
+def hash_of(workload: Workload) -> str:
+    return template_hash(workload.spec.template)
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+def test_a_change_of_only_the_scale_keeps_the_updated_replicas(replicas: int) -> None:
+    status = scaled_before_its_report(replicas, updated=2)
+    assert (status.updated_replicas, status.desired_replicas) == (2, replicas)
+
+
+def test_a_scale_is_not_complete_before_the_city_reports_it() -> None:
+    """Regression: after scaling down and up again, the earlier report counted as complete."""
+    progressing = find_condition(scaled_before_its_report(2, updated=2).conditions, "Progressing")
+    assert progressing is not None
+    assert (progressing.status, progressing.reason) == (UNKNOWN, "AwaitingPropagation")
 
 
 def test_a_scale_is_not_complete_before_the_deployment_has_it() -> None:
-    """Regression: two earlier replicas counted as the updated replicas of two cities."""
     before, after = a_workload(replicas=2), a_workload(replicas=1)
+    source = ObservedSource(generation=1, template_hash=hash_of(before))
     counts = {"replicas": 2, "updated_replicas": 2, "ready_replicas": 2, "observed_generation": 1}
-    assert workload_status(after, stored(before, **counts), NOW).updated_replicas == 0
-    assert workload_status(before, stored(before, **counts), NOW).updated_replicas == 2
+    deployments = stored(before, **counts, observed_source=source)
+    progressing = find_condition(workload_status(after, deployments, NOW).conditions, "Progressing")
+    assert progressing is not None
+    assert (progressing.status, progressing.reason) == (UNKNOWN, "AwaitingPropagation")
+    assert workload_status(before, deployments, NOW).updated_replicas == 2
+
+
+def test_replicas_of_an_earlier_template_are_not_updated() -> None:
+    workload = a_workload(replicas=2)
+    counts = {"replicas": 2, "updated_replicas": 2, "observed_generation": 1}
+    source = ObservedSource(generation=1, template_hash="earlier")
+    deployments = stored(workload, **counts, observed_source=source)
+    assert workload_status(workload, deployments, NOW).updated_replicas == 0
 
 
 def test_desired_replicas_follow_the_spec_of_the_workload() -> None:

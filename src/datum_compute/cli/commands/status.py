@@ -158,7 +158,8 @@ def print_head(
     health = report.health
     has_cause = bool(health.reason or health.message)
     # The word of a workload that is stopped on request repeats the reason.
-    health_text = health.message if health.reason in HALT_REASONS else texts.render(health)
+    is_halted = bool(report.progress.halted) and health.reason in HALT_REASONS
+    health_text = health.message if is_halted else texts.render(health)
     fields = [
         ("Workload", f"{workload.metadata.name} ({session.target_name})"),
         ("Image", ", ".join(one_line(c.image) for c in containers)),
@@ -228,7 +229,7 @@ def place_table(output: Output, progress: Progress, texts: CauseTexts) -> str:
                 p.place.city,
                 p.place.placement,
                 p.ready,
-                p.updated,
+                f"{p.updated}/{p.desired}",
                 p.desired,
                 p.phase,
                 texts.render(p.cause),

@@ -137,7 +137,12 @@ def listing_at(now: float) -> Listing[Workload]:
                     f"{workload.status.ready_replicas}/{workload.status.desired_replicas}"
                 ),
             ),
-            ListColumn("UP-TO-DATE", lambda workload: workload.status.updated_replicas),
+            ListColumn(
+                "UP-TO-DATE",
+                lambda workload: (
+                    f"{workload.status.updated_replicas}/{workload.status.desired_replicas}"
+                ),
+            ),
             ListColumn(
                 "IMAGE",
                 lambda workload: ", ".join(_short_image(image) for image in images_of(workload)),

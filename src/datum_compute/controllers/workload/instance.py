@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from datum_compute.api import labels
 from datum_compute.api.compute.instance import Instance
 from datum_compute.api.errors import Conflict
 from datum_compute.api.kinds import INSTANCE
@@ -82,10 +83,13 @@ def concerns_readiness(_old: Instance, new: Instance) -> bool:
 
     With gates, that is the case if all are recorded as clear, because the reconcile that recorded
     them removes them. Without gates only Ready is written, and the provisioner usually writes it
-    together with the conditions on which it depends.
+    together with the conditions on which it depends. It writes both conditions of an instance that
+    is being deleted, until it has removed its finalizer.
     """
     if new.spec.controller.scheduling_gates:
         return new.is_terminating or not all_gates_cleared(new)
+    if new.is_terminating and labels.PROVISIONER_FINALIZER in new.metadata.finalizers:
+        return False
     return not is_ready_current(new)
 
 

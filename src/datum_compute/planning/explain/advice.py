@@ -74,7 +74,7 @@ ADVICE: Mapping[Reason, Advice] = {
     Reason.PROVISIONING: _platform("free capacity on a host of the cell"),
     Reason.STARTING: _wait("the machine to start"),
     Reason.STOPPING: _wait("the machine to stop and its finalizers to be removed"),
-    Reason.STOPPED: _user("the workload to be started, if it was stopped", _START),
+    Reason.STOPPED: _user("the workload to be started, or a program that does not exit", _START),
     Reason.PROJECT_SUSPENDED: _platform("the access of the project to be restored", _ACCESS),
     Reason.SCHEDULING_GATES_PRESENT: _platform("the named scheduling gates to be removed"),
     Reason.AWAITING_CREATION: _wait("the instances with lower ordinals to become ready", _STATUS),
@@ -97,10 +97,10 @@ ADVICE: Mapping[Reason, Advice] = {
     Reason.QUOTA_AVAILABLE: _no_action("its quota is granted"),
     Reason.QUOTA_DISABLED: _no_action("quota is not enforced here"),
     Reason.QUOTA_EXCEEDED: _user("quota to be released or increased", _QUOTA),
-    Reason.QUOTA_NO_BUDGET: _wait("the decision about its quota claim", _CLAIMS),
+    Reason.QUOTA_NO_BUDGET: _platform("a quota grant for the project", _QUOTA),
     Reason.VALIDATION_FAILED: _platform("a quota claim that is valid", _CLAIMS),
     Reason.QUOTA_BACKEND_UNAVAILABLE: _platform("the quota service to respond", _CLAIMS),
-    Reason.QUOTA_PROJECT_NOT_FOUND: _platform("the quota service to register the project"),
+    Reason.QUOTA_PROJECT_NOT_FOUND: _platform("the project to be created"),
     Reason.QUOTA_NAMESPACE_NOT_FOUND: _platform("the namespace of the project to be created"),
     Reason.QUOTA_MISCONFIGURED: _platform("the quota registrations to be corrected"),
     Reason.QUOTA_PROJECT_ID_UNRESOLVABLE: _platform("the namespace to be labeled with its project"),
@@ -157,7 +157,6 @@ ADVICE: Mapping[Reason, Advice] = {
 # attachment, for the problems that the user can solve.
 NETWORK_PROBLEMS: Mapping[str, Advice] = {
     "LocationNotAvailable": _user("a city that the project can use", _LOCATIONS),
-    "NetworkNotFound": ADVICE[Reason.NETWORK_NOT_FOUND],
 }
 
 
@@ -165,7 +164,6 @@ NETWORK_PROBLEMS: Mapping[str, Advice] = {
 WINDOWS_S: Mapping[Reason, int] = {
     Reason.PENDING: 300,
     Reason.PENDING_EVALUATION: 300,
-    Reason.QUOTA_NO_BUDGET: 300,
     Reason.RESOLVING: 300,
     Reason.PENDING_PROGRAMMING: 600,
     Reason.STARTING: 600,

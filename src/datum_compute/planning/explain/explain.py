@@ -18,10 +18,8 @@ from datum_compute.api.compute.instance_type import InstanceType
 from datum_compute.api.compute.server import Server
 from datum_compute.api.compute.workload import PROGRESSING, Workload
 from datum_compute.api.conditions import (
-    DEPLOYMENT_RANK,
     EPOCH,
     FALSE,
-    INSTANCE_RANK,
     TRUE,
     UNKNOWN,
     Condition,
@@ -34,6 +32,7 @@ from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref, ref_of
 from datum_compute.api.planes import PlaneName, deployment_of
 from datum_compute.planning.explain.advice import Actor, advice_on
 from datum_compute.planning.plan import Create, Delete, Wait, is_deferred
+from datum_compute.planning.reasons import rank_of
 from datum_compute.planning.rollout.instances import plan_instances
 from datum_compute.planning.rollout.slots import WITHOUT_DELAY, MinReady, min_ready_seconds, ordinal
 from datum_compute.planning.rollout.surge import SURGE_AVAILABLE
@@ -373,12 +372,11 @@ def _belongs_to(instance: Instance, deployment: WorkloadDeployment) -> bool:
 
 
 def _deployment_rank(deployment: WorkloadDeployment) -> int:
-    reason = _deployment_condition(deployment).reason
-    return max(DEPLOYMENT_RANK.get(reason, 0), INSTANCE_RANK.get(reason, 0))
+    return rank_of(_deployment_condition(deployment).reason)
 
 
 def _instance_rank(instance: Instance) -> int:
-    return INSTANCE_RANK.get(_instance_condition(instance).reason, 0)
+    return rank_of(_instance_condition(instance).reason)
 
 
 def _link(

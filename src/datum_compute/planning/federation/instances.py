@@ -3,8 +3,9 @@
 - Copying to the hub is level-triggered: the cell creates missing copies and deletes copies whose
   instance no longer exists. No queue of pending writes is stored, so a crash loses nothing, and
   nothing on the cell waits for the hub.
-- A copy on the hub names its cell and the uid of its instance. When another instance takes the
-  name, the old copy is deleted before the new one is created.
+- A copy names its cell and the uid of its instance. When another instance takes the name, the old
+  copy is deleted before the new one is created, on the hub and in the project. So the age of a
+  copy is about its instance, also if the hub was away when the instance was replaced.
 - A copy is owned by the deployment on the same plane. Without that deployment no copy is created.
   A deployment of another workload does not count: it may have the name of an earlier one.
 - A copy in a project whose cell is unreachable has Unknown conditions.
@@ -137,8 +138,23 @@ def _is_copy_of_other_instance(copy: Instance, cell: PlaneName, instance: Instan
 
     A copy without the annotation is patched instead.
     """
-    named, _, uid = copy.metadata.annotations.get(labels.COPY_OF, "").rpartition("/")
+    named, uid = _named_source_of(copy)
     return named == member_name(cell) and uid != instance.metadata.uid
+
+
+def _names_other_uid(copy: Instance, hub_instance: Instance) -> bool:
+    """Return True if the project's copy and the hub's copy are of two instances.
+
+    A copy without the annotation is patched instead.
+    """
+    uid, hub_uid = _named_source_of(copy)[1], _named_source_of(hub_instance)[1]
+    return bool(uid and hub_uid) and uid != hub_uid
+
+
+def _named_source_of(copy: Instance) -> tuple[str, str]:
+    """Return the cell and the uid of the instance that a copy names; empty if it names none."""
+    cell, _, uid = copy.metadata.annotations.get(labels.COPY_OF, "").rpartition("/")
+    return cell, uid
 
 
 def plan_hub_copy_deletion(cell: PlaneName, copy: Instance | None) -> Plan:
@@ -229,6 +245,12 @@ def plan_project_copy(
         return plan_project_copy_deletion(project, copy)
     if deployment is None or deployment.is_terminating:
         return Plan((Wait("the project has no such deployment"),), requeue_after_s=OWNER_RECHECK_S)
+    if copy is not None and not copy.is_terminating and _names_other_uid(copy, hub_instance):
+        uid, reason = copy.metadata.uid, "another instance has its name"
+        delete = Delete(
+            project, INSTANCE, ref_of(copy), uid, reason, copy.metadata.resource_version
+        )
+        return Plan((delete, Wait("an earlier copy is being removed")), OWNER_RECHECK_S)
     metadata = msgspec.structs.replace(hub_instance.metadata, namespace=namespace)
     status = hub_instance.status
     if unreachable is not None:

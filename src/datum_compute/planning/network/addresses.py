@@ -143,6 +143,9 @@ def network_verdict(
         return ConditionValue(UNKNOWN, Reason.NETWORK_PROVISIONING, "The network is being set up")
     if attachment.problem is not None:
         problem = attachment.problem
+        if problem.reason == Reason.NETWORK_NOT_FOUND:
+            message = f'Interface "{name}": {problem.message}'
+            return ConditionValue(FALSE, Reason.NETWORK_NOT_FOUND, message)
         message = f'Interface "{name}": {problem.reason}: {problem.message}'
         return ConditionValue(FALSE, Reason.NETWORK_FAILED_TO_CREATE, message)
     sizes = [f"all {block_of(a.prefix).count} addresses of {a.prefix}" for a in attachment.prefixes]

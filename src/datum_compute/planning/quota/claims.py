@@ -45,7 +45,6 @@ from datum_compute.api.conditions import (
     UNKNOWN,
     ConditionValue,
     Reason,
-    as_quota_granted_reason,
     find_condition,
     is_true,
     set_conditions,
@@ -83,6 +82,7 @@ from datum_compute.planning.plan import (
     add_finalizer,
     drop_finalizer,
 )
+from datum_compute.planning.reasons import as_quota_granted_reason
 from datum_compute.planning.rollout.gates import (
     FIRST_SYNC_S,
     QUOTA,

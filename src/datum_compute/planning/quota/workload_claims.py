@@ -15,13 +15,7 @@ from collections.abc import Sequence
 
 from datum_compute.api.compute.deployment import WorkloadDeployment
 from datum_compute.api.compute.workload import Workload
-from datum_compute.api.conditions import (
-    FALSE,
-    QUOTA_DENIED_ON_DEPLOYMENT,
-    ConditionValue,
-    Reason,
-    find_condition,
-)
+from datum_compute.api.conditions import FALSE, ConditionValue, Reason, find_condition
 from datum_compute.api.kinds import CLAIM, WORKLOAD
 from datum_compute.api.meta.objects import ObjectMeta, Ref, owner_reference, ref_of
 from datum_compute.api.meta.timestamps import parse_timestamp
@@ -36,6 +30,7 @@ from datum_compute.api.quota import (
 )
 from datum_compute.planning.plan import Action, Create, Delete
 from datum_compute.planning.quota.claims import is_granted
+from datum_compute.planning.reasons import QUOTA_DENIED_ON_DEPLOYMENT
 
 _PREFIX = "workload-"
 _NAME_MAX = 253

@@ -15,12 +15,13 @@ Ready is True if Programmed and Available are True and no scheduling gate is lef
 depend on a running process, because a sleeping instance serves too, nor on the present state of a
 quota that was granted before.
 An Instance that is not Ready reports the reason and message of the cause with the highest rank
-(``api/conditions.py``); ties go to the first. A Pending condition and an undecided quota are not
+(``planning/reasons.py``); ties go to the first. A Pending condition and an undecided quota are not
 causes. The instance controller and the provisioner both write Ready, with ``ready_condition``.
 
 To add a gate:
 1. Name it below with its condition (``api/compute/instance.py``). Add its reasons to
-   ``api/conditions.py`` with a rank, and to ``planning/explain/explain.py``.
+   ``api/conditions.py``, with a rank to ``planning/reasons.py``, and to
+   ``planning/explain/advice.py``.
 2. Add a line to ``INITIAL_GATES``, so that new instances get it.
 3. Write a pure function in ``planning`` that decides the gate from observed objects, such as
    ``decide_quota_gate`` in ``planning/quota/claims.py``. The status of its result is True (clear
@@ -54,9 +55,6 @@ from datum_compute.api.compute.referenced_data import references
 from datum_compute.api.conditions import (
     EPOCH,
     FALSE,
-    INSTANCE_RANK,
-    QUOTA_DENIED_ON_INSTANCE,
-    TOO_LITTLE_QUOTA,
     TRUE,
     UNKNOWN,
     Condition,
@@ -74,6 +72,12 @@ from datum_compute.api.meta.timestamps import parse_timestamp
 from datum_compute.api.planes import PlaneName
 from datum_compute.planning.initial_status import should_defer
 from datum_compute.planning.plan import Action, ListItemRef, PatchStatus, Plan, RemoveListItems
+from datum_compute.planning.reasons import (
+    QUOTA_DENIED_ON_INSTANCE,
+    TOO_LITTLE_QUOTA,
+    rank_of,
+    worst_cause,
+)
 from datum_compute.planning.rollout.stopping import stopping_value
 from datum_compute.planning.rollout.suspension import halt_reason, halted_ready
 
@@ -316,7 +320,8 @@ def ready_value(conditions: Sequence[Condition], gates: Sequence[str]) -> Condit
     if gates:
         message = f"Scheduling gates present: {', '.join(gates)}"
         gated = ConditionValue(FALSE, Reason.SCHEDULING_GATES_PRESENT, message)
-        return _highest_ranked(gated, 0, [*_quota_cause(conditions), *_other_causes(conditions)])
+        candidates = (gated, *_quota_cause(conditions), *_other_causes(conditions))
+        return worst_cause(candidates) or gated
     programmed = find_condition(conditions, PROGRAMMED)
     if programmed is None or programmed.status != TRUE:
         return _not_programmed(conditions, programmed)
@@ -331,24 +336,21 @@ def ready_value(conditions: Sequence[Condition], gates: Sequence[str]) -> Condit
 def _not_programmed(
     conditions: Sequence[Condition], programmed: Condition | None
 ) -> ConditionValue:
+    """Return the value of Ready of an instance whose machine is not set up.
+
+    While programming is in progress, Programmed is Unknown. Ready is False then, because the
+    instance does not serve. A provider can set Programmed to Unknown for another reason, for
+    example because it cannot observe a machine that serves. Ready is Unknown then.
+    """
     value = ConditionValue(FALSE, Reason.PENDING_PROGRAMMING, "Instance has not been programmed")
-    candidates = [*_other_causes(conditions)]
-    if programmed is None or programmed.reason in _PENDING_REASONS:
-        return _highest_ranked(value, -1, candidates)
-    return _highest_ranked(
-        _condition_value(programmed), 0, [*candidates, _condition_value(programmed)]
-    )
-
-
-def _highest_ranked(
-    first: ConditionValue, rank: int, candidates: Sequence[ConditionValue]
-) -> ConditionValue:
-    """Return the cause with the highest rank. ``first`` has the given rank; ties keep the first."""
-    for candidate in candidates:
-        other = INSTANCE_RANK.get(candidate.reason, 0)
-        if other > rank:
-            first, rank = candidate, other
-    return first
+    causes = [*_other_causes(conditions)]
+    if programmed is not None and programmed.reason not in _PENDING_REASONS:
+        value = _condition_value(programmed)
+        if value.reason == Reason.PROGRAMMING_IN_PROGRESS:
+            value = value._replace(status=FALSE)
+        causes.append(value)
+    worst, rank = worst_cause(causes), min(rank_of(value.reason), 0)
+    return worst if worst is not None and rank_of(worst.reason) > rank else value
 
 
 def _quota_cause(conditions: Sequence[Condition]) -> Iterator[ConditionValue]:

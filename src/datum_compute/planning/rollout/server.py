@@ -38,7 +38,6 @@ from datum_compute.api.compute.instance import (
 from datum_compute.api.compute.server import Server, ServerSpec, runs_other_spec
 from datum_compute.api.conditions import (
     FALSE,
-    QUOTA_DENIED_ON_INSTANCE,
     TRUE,
     UNKNOWN,
     Condition,
@@ -56,8 +55,10 @@ from datum_compute.planning.apply import plan_object, plan_status
 from datum_compute.planning.network.addresses import assigned_interfaces, reachable_interfaces
 from datum_compute.planning.plan import Action, Delete, PatchStatus, Plan, Wait, drop_finalizer
 from datum_compute.planning.quota.claims import InstanceSize, amounts_of
+from datum_compute.planning.reasons import QUOTA_DENIED_ON_INSTANCE
 from datum_compute.planning.rollout.gates import find_quota_denial, ready_condition
 from datum_compute.planning.rollout.slots import is_ready
+from datum_compute.planning.rollout.stopping import stopping_value
 from datum_compute.planning.rollout.suspension import (
     halt_reason,
     halted_available,
@@ -209,10 +210,11 @@ RESYNC_S = 600.0
 NAME_CONFLICT_RECHECK_S = 10.0
 MESSAGE_MAX = 1024
 
-_NAME_CONFLICT_VALUE = ConditionValue(
-    FALSE, Reason.PROVISIONING, "Another server has the name of its machine"
+_NAME_CONFLICT_MESSAGE = "Another server has the name of its machine"
+NAME_CONFLICT: MachineConditions = (
+    ConditionValue(UNKNOWN, Reason.PROGRAMMING_IN_PROGRESS, _NAME_CONFLICT_MESSAGE),
+    ConditionValue(FALSE, Reason.STARTING, _NAME_CONFLICT_MESSAGE),
 )
-NAME_CONFLICT: MachineConditions = (_NAME_CONFLICT_VALUE, _NAME_CONFLICT_VALUE)
 
 
 def plan_provisioning(
@@ -230,7 +232,7 @@ def plan_provisioning(
     foreign = server is not None and not is_server_of(server, instance)
     own = None if foreign else server
     if instance.is_terminating:
-        return _plan_removal(plane, instance, own)
+        return _plan_removal(plane, instance, own, now)
     actions: list[Action] = []
     if foreign:
         actions.append(Wait(f"another server has the name {instance.metadata.name}"))
@@ -334,7 +336,7 @@ def machine_conditions(instance: Instance, server: Server | None) -> MachineCond
     message = server.status.message
     match server.status.phase:
         case "Pending":
-            programming = ConditionValue(FALSE, Reason.PROGRAMMING_IN_PROGRESS, message)
+            programming = ConditionValue(UNKNOWN, Reason.PROGRAMMING_IN_PROGRESS, message)
             starting = server.status.reason or Reason.STARTING
             return programming, ConditionValue(FALSE, starting, message)
         case "Running":
@@ -489,16 +491,24 @@ def _server_resources(
     return recorded if is_same_template else amounts_of(size)
 
 
-def _plan_removal(plane: PlaneName, instance: Instance, server: Server | None) -> Plan:
+def _plan_removal(plane: PlaneName, instance: Instance, server: Server | None, now: str) -> Plan:
     if server is None:
         return Plan(tuple(drop_finalizer(plane, INSTANCE, instance, labels.PROVISIONER_FINALIZER)))
+    stopping = make_condition(
+        AVAILABLE, stopping_value(instance), generation=instance.metadata.generation, now=now
+    )
+    conditions = with_condition(instance.status.conditions, stopping)
+    status = _with_ready(
+        instance, msgspec.structs.replace(instance.status, conditions=conditions), now
+    )
+    report = plan_status(plane, INSTANCE, instance, status)
     waiting = Wait(f"server {server.metadata.name} is being removed")
     if server.is_terminating:
-        return Plan((waiting,), requeue_after_s=30)
+        return Plan((waiting, *report), requeue_after_s=30)
     delete = Delete(
         plane, SERVER, ref_of(server), server.metadata.uid, "its instance is being deleted"
     )
-    return Plan((delete, waiting), requeue_after_s=30)
+    return Plan((delete, waiting, *report), requeue_after_s=30)
 
 
 _SCHEMES = {"https": "https", "tcp": "tcp", "grpc": "tcp", "tls": "tcp"}

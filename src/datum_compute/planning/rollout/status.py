@@ -2,7 +2,7 @@
 
 Rules of the status:
 - Available is True if any instance is ready. ReplicasReady is True if all desired instances are
-  ready. Otherwise both report the cause with the highest rank (``api/conditions.py``).
+  ready. Otherwise both report the cause with the highest rank (``planning/reasons.py``).
 - ``blocked`` counts the desired instances that are not ready, by reason.
 
 Rules of Progressing, the condition of a rollout:
@@ -40,19 +40,12 @@ from datum_compute.api.compute.deployment import (
 from datum_compute.api.compute.instance import AVAILABLE, PROGRAMMED, READY, Instance
 from datum_compute.api.compute.workload import PROGRESSING, BlockedReplicas, ReplicaCounts
 from datum_compute.api.conditions import (
-    DEPLOYMENT_RANK,
     FALSE,
-    INSTANCE_RANK,
-    QUOTA_DENIED_ON_DEPLOYMENT,
-    QUOTA_DENIED_ON_INSTANCE,
-    QUOTA_DENIED_ON_REPLICAS,
     TRUE,
     UNKNOWN,
     Condition,
     ConditionValue,
     Reason,
-    as_deployment_reason,
-    as_replicas_ready_reason,
     find_condition,
     is_true,
     make_condition,
@@ -64,6 +57,15 @@ from datum_compute.api.planes import PlaneName
 from datum_compute.planning.apply import plan_status
 from datum_compute.planning.plan import Create, Plan, Wait, add_finalizer, drop_finalizer
 from datum_compute.planning.quota.claims import InstanceSize, InstanceSizeLookup, recorded_slots
+from datum_compute.planning.reasons import (
+    NO_INSTANCES,
+    QUOTA_DENIED_ON_DEPLOYMENT,
+    QUOTA_DENIED_ON_REPLICAS,
+    as_deployment_reason,
+    as_replicas_ready_reason,
+    rank_of,
+    worst_cause,
+)
 from datum_compute.planning.rollout.gates import NETWORK, gate_names
 from datum_compute.planning.rollout.instances import observe_surge, plan_slots
 from datum_compute.planning.rollout.slots import (
@@ -119,7 +121,7 @@ def _count_by_reason(found: Iterable[tuple[str, int, str]]) -> list[BlockedRepli
     for reason, replicas, message in found:
         counts[reason] = counts.get(reason, 0) + replicas
         messages.setdefault(reason, message)
-    ordered = sorted(counts, key=lambda reason: (-INSTANCE_RANK.get(reason, 0), reason))
+    ordered = sorted(counts, key=lambda reason: (-rank_of(reason), reason))
     return [
         BlockedReplicas(reason=str(reason), replicas=counts[reason], message=messages[reason])
         for reason in ordered
@@ -138,33 +140,27 @@ def not_ready_cause(instance: Instance | None) -> ConditionValue:
     return ConditionValue(ready.status, ready.reason, ready.message)
 
 
-def summary_reason(slots: Slots, wanted: int) -> tuple[Reason | str, str]:
-    """Return the reason and message of a deployment without ready instances.
+def summary_cause(slots: Slots, wanted: int) -> ConditionValue:
+    """Return the value of Available of a deployment without ready instances.
 
-    The cause with the highest rank is reported. Ties go to the lowest ordinal.
+    It is the cause with the highest rank, with the message of its instance; ties go to the lowest
+    ordinal.
     """
-    best = (Reason.INSTANCES_PROVISIONING, "No instances available yet")
-    rank = DEPLOYMENT_RANK[Reason.INSTANCES_PROVISIONING]
-    pending_quota = 0
-    for number in range(wanted):
-        instance = slots.by_ordinal.get(number)
-        if instance is None:
-            continue
-        value = not_ready_cause(instance)
-        pending_quota += value.reason == QUOTA_DENIED_ON_INSTANCE
-        reason, message = _as_deployment_cause(value, instance)
-        if DEPLOYMENT_RANK.get(reason, 0) > rank:
-            best, rank = (reason, message), DEPLOYMENT_RANK[reason]
-    if best[0] == QUOTA_DENIED_ON_DEPLOYMENT:
-        best = (best[0], f"{pending_quota} of {wanted} desired instances pending quota: {best[1]}")
-    return best
+    instances = [slots.by_ordinal[number] for number in range(wanted) if number in slots.by_ordinal]
+    causes = [_as_deployment_cause(not_ready_cause(instance), instance) for instance in instances]
+    worst = worst_cause((NO_INSTANCES, *causes)) or NO_INSTANCES
+    if worst.reason != QUOTA_DENIED_ON_DEPLOYMENT:
+        return worst
+    pending = sum(cause.reason == QUOTA_DENIED_ON_DEPLOYMENT for cause in causes)
+    message = f"{pending} of {wanted} desired instances pending quota: {worst.message}"
+    return worst._replace(message=message)
 
 
-def _as_deployment_cause(value: ConditionValue, instance: Instance) -> tuple[Reason, str]:
-    """Translate the cause of an instance into a reason and a message of its deployment."""
+def _as_deployment_cause(value: ConditionValue, instance: Instance) -> ConditionValue:
+    """Return the cause of an instance as its deployment reports it."""
     if value.reason == Reason.SCHEDULING_GATES_PRESENT and gate_names(instance) == [NETWORK]:
-        return Reason.NETWORK_PROVISIONING, "Waiting for the network"
-    return as_deployment_reason(value.reason), value.message
+        return ConditionValue(FALSE, Reason.NETWORK_PROVISIONING, "Waiting for the network")
+    return ConditionValue(FALSE, as_deployment_reason(value.reason), value.message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -509,7 +505,7 @@ def _build_status(
         covered_replicas=min(max(0, wanted - len(ready)), len(surge.members & slots.ready)),
         blocked=count_blocked_by_reason(slots, wanted, halted),
         observed_generation=deployment.metadata.generation,
-        observed_source=_observed_source(deployment),
+        observed_source=_observed_source(deployment, current),
         selector=f"{labels.DEPLOYMENT_NAME}={deployment.metadata.name}",
         location=location_of(deployment),
         endpoints=deployment.status.endpoints,  # the publishing controller writes them
@@ -585,7 +581,7 @@ def _available_condition(
         cause = not_ready_cause(slots.by_ordinal[min(slots.serving)])
         value = ConditionValue(UNKNOWN, cause.reason, cause.message)
     else:
-        value = ConditionValue(FALSE, *summary_reason(slots, desired))
+        value = summary_cause(slots, desired)
     return make_condition(AVAILABLE, value, generation=deployment.metadata.generation, now=now)
 
 
@@ -621,11 +617,14 @@ def _replicas_ready_condition(
     return make_condition(REPLICAS_READY, value, generation=generation, now=now)
 
 
-def _observed_source(deployment: WorkloadDeployment) -> ObservedSource:
-    """Return the generation and template hash that the federator recorded with the spec."""
+def _observed_source(deployment: WorkloadDeployment, current: str) -> ObservedSource:
+    """Return the generation and template hash that the federator recorded with the spec.
+
+    Without a federator there is no generation, and ``current`` is the hash of the template.
+    """
     annotations = deployment.metadata.annotations
     generation = annotations.get(labels.SOURCE_GENERATION, "")
     return ObservedSource(
         generation=int(generation) if generation.isdecimal() and len(generation) < 19 else 0,
-        template_hash=annotations.get(labels.SOURCE_TEMPLATE_HASH, ""),
+        template_hash=annotations.get(labels.SOURCE_TEMPLATE_HASH, current),
     )

@@ -33,16 +33,10 @@ from datum_compute.api.compute.workload import (
     PlacementFallback,
     Workload,
 )
-from datum_compute.api.conditions import (
-    FALSE,
-    QUOTA_DENIED,
-    TRUE,
-    Condition,
-    Reason,
-    find_condition,
-)
+from datum_compute.api.conditions import FALSE, TRUE, Condition, Reason, find_condition
 from datum_compute.api.meta.timestamps import parse_timestamp
 from datum_compute.api.planes import normalize_city
+from datum_compute.planning.reasons import QUOTA_DENIED
 
 DEFAULT_FLOOR = 1
 

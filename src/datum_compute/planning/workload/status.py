@@ -31,7 +31,6 @@ from datum_compute.api.compute.workload import (
     WorkloadStatus,
 )
 from datum_compute.api.conditions import (
-    DEPLOYMENT_RANK,
     FALSE,
     TRUE,
     UNKNOWN,
@@ -44,6 +43,7 @@ from datum_compute.api.conditions import (
 )
 from datum_compute.api.planes import normalize_city
 from datum_compute.planning.platform.instance_types import with_size_notice
+from datum_compute.planning.reasons import rank_of
 from datum_compute.planning.rollout.status import sum_blocked
 from datum_compute.planning.rollout.surge import SURGE_AVAILABLE
 from datum_compute.planning.rollout.suspension import (
@@ -240,7 +240,7 @@ def _available_condition(
     if any(c.status == TRUE for c in found):
         value = ConditionValue(TRUE, reason_if_available, f"{ready}/{wanted} instances are ready")
     elif found:
-        worst = max(found, key=lambda condition: DEPLOYMENT_RANK.get(condition.reason, 0))
+        worst = max(found, key=lambda condition: rank_of(condition.reason))
         value = ConditionValue(worst.status, worst.reason, worst.message)
     else:
         value = ConditionValue(FALSE, reason_if_unreported, "No city has reported yet")
@@ -330,11 +330,12 @@ def _sum_counts(
     """Return the counts of the placements as fields of a status.
 
     Desired replicas are the sum over the placements. Updated and current replicas count only in
-    deployments whose status is about the current spec.
+    deployments whose status is about the current template. It may be about an earlier scale, so
+    that a change of only the scale leaves them as they are.
     """
     current = current_templates(workload)
     current_reports = [
-        d.status for d in deployments if _is_about_current_spec(d, workload, current)
+        d.status for d in deployments if _is_about_current_template(d, workload, current)
     ]
     reported = [d.status for d in deployments]
     return {
@@ -356,18 +357,43 @@ def _is_about_current_spec(
     deployment: WorkloadDeployment, workload: Workload, current: CurrentTemplates
 ) -> bool:
     """Return True if the status is about the current spec: same city, scale and template."""
-    status, spec = deployment.status, deployment.spec
-    is_desired = any(
-        placement.name == spec.placement_name
-        and (fallback_for(deployment) or spec.city_code)
-        in map(normalize_city, placement.city_codes)
-        and spec.scale_settings.min_replicas == placement.scale_settings.min_replicas
-        for placement in workload.spec.placements
-    )
+    placement = _placement_of(deployment, workload)
     return (
-        is_desired
+        placement is not None
+        and deployment.spec.scale_settings.min_replicas == placement.scale_settings.min_replicas
+        and _is_observed(deployment)
+        and _is_about_current_template(deployment, workload, current)
+    )
+
+
+def _is_about_current_template(
+    deployment: WorkloadDeployment, workload: Workload, current: CurrentTemplates
+) -> bool:
+    """Return True if the counts of the status refer to the current template of a wanted city."""
+    reported = deployment.status.observed_source.template_hash
+    if not reported and _is_observed(deployment):
+        reported = template_hash(deployment.spec.template)
+    return (
+        _placement_of(deployment, workload) is not None
         and not deployment.is_terminating
-        and status.observed_generation >= deployment.metadata.generation
-        and (status.observed_source.template_hash or template_hash(spec.template))
-        == current.hash_in(spec.city_code)
+        and reported == current.hash_in(deployment.spec.city_code)
+    )
+
+
+def _is_observed(deployment: WorkloadDeployment) -> bool:
+    return deployment.status.observed_generation >= deployment.metadata.generation
+
+
+def _placement_of(deployment: WorkloadDeployment, workload: Workload) -> Placement | None:
+    """Return the placement of the deployment; None if it does not name the city any more."""
+    spec = deployment.spec
+    city = fallback_for(deployment) or spec.city_code
+    return next(
+        (
+            placement
+            for placement in workload.spec.placements
+            if placement.name == spec.placement_name
+            and city in map(normalize_city, placement.city_codes)
+        ),
+        None,
     )
