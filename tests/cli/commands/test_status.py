@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
+from datum_compute.api.compute.workload import PlacementStatus
 from datum_compute.api.conditions import Reason
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.meta.timestamps import parse_timestamp
@@ -61,8 +63,8 @@ def test_status_of_a_healthy_workload(cli: CliRunner, world: World) -> None:
     ]
     assert cities.splitlines() == [
         "CITY   PLACEMENT   READY   UP-TO-DATE   DESIRED   ROLLOUT   REASON",
-        "DFW    default     1       1            1         Done      -",
-        "ORD    default     1       1            1         Done      -",
+        "DFW    default     1       1/1          1         Done      -",
+        "ORD    default     1       1/1          1         Done      -",
     ]
     assert columns(instances)[0] == ["INSTANCE", "CITY", "STATUS", "ADDRESS", "AGE", "REASON"]
     assert [row[1:] for row in columns(instances)[1:]] == [
@@ -145,7 +147,7 @@ def test_status_names_the_city_that_failed(
     assert head.splitlines()[-1] == f"Rollout:   {text}"
     rows = [line.split(maxsplit=6) for line in places.splitlines()[1:]]
     assert [row[5] for row in rows] == ["Failed", "Waiting"]
-    assert [row[3] for row in rows] == ["1", "0"], "the waiting city has no current instance"
+    assert [row[3] for row in rows] == ["1/1", "0/1"], "the waiting city has no current instance"
 
 
 def test_json_and_yaml_contain_the_same_document(cli: CliRunner, world: World) -> None:
@@ -165,7 +167,7 @@ def test_a_city_without_a_deployment_is_shown_as_waiting(cli: CliRunner, world: 
     world.player = no_controllers
     cli.run("deploy", "web", "--city=DFW,ORD,AMS", "-y", "--no-wait")
     assert cli.run("status", "web") == 0
-    assert "AMS    default     0       0            1         Waiting   -" in cli.out
+    assert "AMS    default     0       0/1          1         Waiting   -" in cli.out
     assert "Rollout:   In progress: the platform has not observed generation 2 yet\n" in cli.out
 
 
@@ -260,11 +262,45 @@ def test_health_is_one_word(status: dict[str, Any], health: Health) -> None:
         (Reason.STOPPING, "Stopping"),
         (Reason.STARTING, "Starting"),
         (Reason.PENDING_QUOTA, "Pending (quota)"),
+        (Reason.STOPPED, "Failed (stopped)"),
+        (Reason.PROVISIONING, "Pending (no room in DFW)"),
+        (Reason.UNSCHEDULABLE, "Pending (no room in DFW)"),
+        (Reason.NETWORK_NOT_FOUND, "Pending (network not found)"),
     ],
 )
 def test_the_status_of_an_instance_depends_on_the_reason_of_ready(reason: str, text: str) -> None:
     ready = condition("Ready", "False", reason, "why")
     assert short_text(instance_health(instance("web-dfw-0", "DFW", ready))) == text
+
+
+def test_an_instance_that_is_stopped_on_request_has_not_failed() -> None:
+    ready = condition("Ready", "False", Reason.STOPPED, "The workload is stopped")
+    found = instance("web-dfw-0", "DFW", ready)
+    control = replace(found.spec.controller, stopped=True)
+    found = replace(found, spec=replace(found.spec, controller=control))
+    assert short_text(instance_health(found)) == "Stopped"
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        ("Stopped", "Unavailable (stopped)"),
+        ("Unschedulable", "Unavailable (no room in DFW)"),
+        ("ImageUnavailable", "Unavailable (image unavailable)"),
+    ],
+)
+def test_the_health_of_a_workload_states_the_cause(reason: str, text: str) -> None:
+    conditions = [{**available("False", reason)[0], "observedGeneration": 1}]
+    found = workload("DFW", conditions=conditions)
+    placements = [PlacementStatus(name="default", conditions=found.status.conditions)]
+    found = replace(found, status=replace(found.status, placements=placements))
+    assert short_text(workload_health(found)) == text
+
+
+def test_a_workload_that_is_stopped_on_request_is_stopped() -> None:
+    found = workload("DFW", conditions=available("False", "Stopped"))
+    found = replace(found, spec=replace(found.spec, stopped=True))
+    assert short_text(workload_health(found)) == "Stopped"
 
 
 def test_the_age_of_an_unreachable_cell_is_the_age_of_the_condition() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
+from datum_compute.api.meta.objects import ref_of
 from datum_compute.cli.render.events import HaltedEvent
 from datum_compute.client.client import Client
 from tests.cli.objects import condition
@@ -43,7 +44,9 @@ def halted(reason: str, message: str) -> Player:
                 await set_status(client, DEPLOYMENT, deployment.metadata.name, fields)
             for instance in (await client.list(INSTANCE, NAMESPACE)).items:
                 ready = condition("Ready", "False", reason, message)
-                await set_status(client, INSTANCE, instance.metadata.name, {"conditions": [ready]})
+                ref, stopped = ref_of(instance), {"controller": {"stopped": True}}
+                await client.patch(INSTANCE, ref, {"spec": stopped})
+                await set_status(client, INSTANCE, ref.name, {"conditions": [ready]})
             fields = {**status, "observedGeneration": workload.metadata.generation}
             await set_status(client, WORKLOAD, workload.metadata.name, fields)
 

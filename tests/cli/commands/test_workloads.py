@@ -26,8 +26,8 @@ def test_workloads_are_listed_with_their_cities_and_health(cli: CliRunner) -> No
     assert cli.run("workloads") == 0
     assert cli.out.splitlines() == [
         "NAME   CITIES    HEALTH      READY   UP-TO-DATE   IMAGE   AGE",
-        "api    DFW       Available   1/1     1            api:7   5m",
-        "web    DFW,ORD   Available   2/2     2            web:1   5m",
+        "api    DFW       Available   1/1     1/1          api:7   5m",
+        "web    DFW,ORD   Available   2/2     2/2          web:1   5m",
     ]
     assert cli.err == "2 workloads: 2 Available\n"
 
