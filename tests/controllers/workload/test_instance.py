@@ -69,7 +69,13 @@ def test_an_instance_without_gates_is_reconciled_if_ready_is_not_current() -> No
     assert not concerns_readiness(a_gated_instance(CLEAR), ready)
     assert concerns_readiness(ready, without(ready, PROGRAMMED))
     assert concerns_readiness(ready, without(ready, READY))
-    assert concerns_readiness(ready, an_instance(0, terminating=True))
+
+
+def test_ready_of_a_terminating_instance_is_written_once() -> None:
+    """The provisioner writes it together with Available until it removes its finalizer."""
+    running = an_instance(0)
+    assert not concerns_readiness(running, an_instance(0, terminating=True))
+    assert concerns_readiness(running, an_instance(0, terminating=True, finalizers=("a.b/c",)))
 
 
 def test_an_instance_in_a_namespace_of_no_project_keeps_its_quota_gate() -> None:
