@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datum_compute.api import labels
 from datum_compute.api.compute.workload import Workload
 from datum_compute.api.compute.workload_revision import WorkloadRevision
+from datum_compute.api.conditions import FALSE, ConditionValue, Reason
 from datum_compute.api.kinds import (
     CLAIM,
     CLUSTER,
@@ -29,7 +30,16 @@ from datum_compute.api.kinds import (
     kind_of,
 )
 from datum_compute.api.meta.codec import JsonObject, encode, from_json
-from datum_compute.api.planes import HUB, PLATFORM, cell_plane, execution_namespace, project_plane
+from datum_compute.api.planes import (
+    HUB,
+    PLATFORM,
+    cell_plane,
+    deployment_of,
+    execution_namespace,
+    project_plane,
+)
+from datum_compute.planning.reasons import as_deployment_reason, rank_of, worst_cause
+from datum_compute.planning.rollout.suspension import HALT_REASONS, NO_REACHABLE_CELL
 from datum_compute.planning.workload.history import recorded_fields
 from datum_compute.planning.workload.revisions import REVISIONS_KEPT
 from datum_compute.store.journal import ObjectKey
@@ -328,6 +338,70 @@ def i22_unready_objects_have_a_reason(state: ClusterState, expected: ExpectedSta
     return ""
 
 
+def i22_the_worst_reason_is_carried_up(state: ClusterState, expected: ExpectedState) -> str:
+    """I22: Available of a workload that does not serve has the reason of the highest rank of its
+    deployments, and that of a deployment the reason of the highest rank of its instances."""
+    for plane in map(project_plane, expected.projects):
+        deployments = [row for _, row in state.rows_of(plane, DEPLOYMENT.resource)]
+        instances = [row for _, row in state.rows_of(plane, INSTANCE.resource)]
+        problems = [_hidden_reason_of_instances(row, instances) for row in deployments]
+        for _, row in state.rows_of(plane, WORKLOAD.resource):
+            problems.append(_hidden_reason_of_deployments(row, deployments))
+        found = next(filter(None, problems), "")
+        if found:
+            return f"{plane} {found}"
+    return ""
+
+
+# Reasons of Available that do not come from instances.
+_OWN_REASONS = (
+    *(*NO_REACHABLE_CELL, *HALT_REASONS, Reason.STOPPING, Reason.REMOVING),
+    *(Reason.AWAITING_PROPAGATION, Reason.NETWORK_PROVISIONING),
+)
+
+
+def _hidden_reason_of_instances(row: JsonObject, instances: list[JsonObject]) -> str:
+    reason, desired = _reason_if_unavailable(row), row.get("status", {}).get("desiredReplicas", 0)
+    name = row["metadata"]["name"]
+    causes = [
+        ConditionValue(FALSE, ready["reason"], "")
+        for instance in instances
+        if deployment_of(instance["metadata"]["name"], instance["metadata"].get("labels", {}))
+        == name
+        and int(instance["metadata"]["name"].rpartition("-")[2]) < desired
+        and not is_terminating(instance)
+        and (ready := condition(instance, "Ready"))
+    ]
+    worst = worst_cause(causes)
+    if not reason or reason in _OWN_REASONS or worst is None:
+        return ""
+    carried = as_deployment_reason(worst.reason)
+    return "" if reason == carried else f"deployment {name} reports {reason}, not {carried}"
+
+
+def _hidden_reason_of_deployments(row: JsonObject, deployments: list[JsonObject]) -> str:
+    reason, metadata = _reason_if_unavailable(row), row["metadata"]
+    reasons = [
+        found["reason"]
+        for deployment in deployments
+        if deployment["spec"]["workloadRef"]["uid"] == metadata["uid"]
+        and (found := condition(deployment, "Available"))
+    ]
+    if not reason or reason in (*HALT_REASONS, Reason.STOPPING, Reason.REMOVING) or not reasons:
+        return ""
+    worst = max(reasons, key=rank_of)
+    if rank_of(reason) == rank_of(worst) and reason in reasons:
+        return ""
+    return f"workload {metadata['name']} reports {reason}, not {worst}"
+
+
+def _reason_if_unavailable(row: JsonObject) -> str:
+    found = condition(row, "Available")
+    if found is None or found["status"] != FALSE or is_terminating(row):
+        return ""
+    return str(found["reason"])
+
+
 def i6_hub_shows_which_cells_are_reachable(state: ClusterState, expected: ExpectedState) -> str:
     """I6, I7: the hub shows which cells are reachable, and its copies are applied there."""
     for key, row in state.rows_of(HUB, CLUSTER.resource):
@@ -414,6 +488,7 @@ _CHECKS: tuple[SettledCheck, ...] = (
     i13_newest_revision_is_current,
     i6_unused_subnets_are_deleted,
     i22_unready_objects_have_a_reason,
+    i22_the_worst_reason_is_carried_up,
     i6_hub_shows_which_cells_are_reachable,
     i7_nothing_outlives_its_cell,
     i5_no_hub_namespace_outlives_its_source,

@@ -471,8 +471,30 @@ def record_ready(state: ClusterState, change: RowChange) -> str:
     return ""
 
 
+def i8_copy_is_of_one_instance(state: ClusterState, change: RowChange) -> str:
+    """I8: a copy in a project is never given to another instance, so it is as old as its instance.
+
+    Copies that were edited by hand are ignored.
+    """
+    before, after = change.before, change.after
+    if before is None or after is None or not change.plane.startswith("project/"):
+        return ""
+    if before["metadata"]["uid"] != after["metadata"]["uid"] or state.tampered:
+        return ""
+    earlier, later = _instance_uid_of_copy(before), _instance_uid_of_copy(after)
+    if earlier and later and earlier != later:
+        return f"I8: {_where(change)} was the copy of {earlier} and is now that of {later}"
+    return ""
+
+
+def _instance_uid_of_copy(row: JsonObject) -> str:
+    source = row["metadata"].get("annotations", {}).get(labels.COPY_OF, "")
+    return str(source.rpartition("/")[2])
+
+
 CHECKS: dict[str, tuple[Check, ...]] = {
     INSTANCE.resource: (
+        i8_copy_is_of_one_instance,
         i1_one_instance_for_each_slot,
         i7_available_is_true,
         i14_removed_for_a_reason,

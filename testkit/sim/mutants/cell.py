@@ -25,6 +25,7 @@ from datum_compute.planning.federation.instances import plan_hub_copy
 from datum_compute.planning.plan import Create, Delete, Plan, drop_finalizer
 from datum_compute.planning.quota.buckets import decide_claims
 from datum_compute.planning.quota.claims import quota_verdict
+from datum_compute.planning.reasons import as_deployment_reason
 from datum_compute.planning.rollout.gates import plan_readiness
 from datum_compute.planning.rollout.instances import (
     has_unavailable_replacement,
@@ -387,6 +388,17 @@ def _instance_deletion_needs_hub() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _reason_not_carried_up() -> Iterator[None]:
+    """A deployment reports that its instances are being provisioned, whatever their reason is."""
+
+    def make(_original: Any) -> Any:
+        return lambda instance_reason: Reason.INSTANCES_PROVISIONING
+
+    with function_replaced(as_deployment_reason, make):
+        yield
+
+
 MUTANTS = (
     Mutant(
         "stale-cache-double-create",
@@ -472,6 +484,12 @@ MUTANTS = (
         "gate-removed-before-its-grant",
         "an instance starts when quota was requested, not when it was granted (I4)",
         _gate_removed_before_its_grant,
+        triggers=("tight quota",),
+    ),
+    Mutant(
+        "reason-not-carried-up",
+        "a workload without quota reports that its instances are being provisioned (I22)",
+        _reason_not_carried_up,
         triggers=("tight quota",),
     ),
     Mutant(
