@@ -37,6 +37,7 @@ from datum_compute.api.conditions import (
     Reason,
     find_condition,
     make_condition,
+    unknown_conditions,
     with_condition,
 )
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
@@ -352,6 +353,16 @@ def test_a_server_without_references_is_adopted_by_its_name() -> None:
 def test_an_instance_is_not_available_while_its_server_is_being_removed(phase: Phase) -> None:
     status = status_of(an_instance(0), a_server(phase, terminating=True))
     assert condition_value(status, "Available")[:2] == ("False", "Stopping")
+
+
+def test_a_new_instance_is_not_programmed_yet_while_its_machine_is_set_up() -> None:
+    initial = InstanceStatus(conditions=unknown_conditions("Programmed", "Available", "Ready"))
+    fresh = msgspec.structs.replace(an_instance(0), status=initial)
+    status = status_of(fresh, a_server("Pending"))
+    assert condition_value(status, "Programmed") == ("Unknown", "ProgrammingInProgress", "as seen")
+    assert condition_value(status, "Available") == ("False", "Starting", "as seen")
+    unseen = status_of(fresh, a_server("Unknown"))
+    assert unseen.conditions == initial.conditions, "it was never observed"
 
 
 @pytest.mark.parametrize("terminating", [False, True])

@@ -211,8 +211,9 @@ NAME_CONFLICT_RECHECK_S = 10.0
 MESSAGE_MAX = 1024
 
 _NAME_CONFLICT_MESSAGE = "Another server has the name of its machine"
+_SETTING_UP = Reason.PROGRAMMING_IN_PROGRESS  # reason of Programmed while it is Unknown
 NAME_CONFLICT: MachineConditions = (
-    ConditionValue(UNKNOWN, Reason.PROGRAMMING_IN_PROGRESS, _NAME_CONFLICT_MESSAGE),
+    ConditionValue(UNKNOWN, _SETTING_UP, _NAME_CONFLICT_MESSAGE),
     ConditionValue(FALSE, Reason.STARTING, _NAME_CONFLICT_MESSAGE),
 )
 
@@ -258,7 +259,8 @@ def provisioned_status(
         if value is None:
             continue
         old = find_condition(conditions, type_)
-        if old is not None and (old.status, old.reason) == (value.status, Reason.PENDING):
+        is_initial = old is not None and (old.status, old.reason) == (UNKNOWN, Reason.PENDING)
+        if is_initial and value.status == UNKNOWN and value.reason != _SETTING_UP:
             continue  # the initial condition of the instance is still correct
         new = make_condition(type_, value, generation=generation, now=now)
         conditions = with_condition(conditions, new)
@@ -336,7 +338,7 @@ def machine_conditions(instance: Instance, server: Server | None) -> MachineCond
     message = server.status.message
     match server.status.phase:
         case "Pending":
-            programming = ConditionValue(UNKNOWN, Reason.PROGRAMMING_IN_PROGRESS, message)
+            programming = ConditionValue(UNKNOWN, _SETTING_UP, message)
             starting = server.status.reason or Reason.STARTING
             return programming, ConditionValue(FALSE, starting, message)
         case "Running":
