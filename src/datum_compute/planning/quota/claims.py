@@ -43,6 +43,7 @@ from datum_compute.api.conditions import (
     FALSE,
     TRUE,
     UNKNOWN,
+    ConditionStatus,
     ConditionValue,
     Reason,
     find_condition,
@@ -542,7 +543,7 @@ def quota_verdict(
         return ConditionValue(TRUE, Reason.QUOTA_AVAILABLE, "Quota is granted")
     reason = as_quota_granted_reason(granted.reason)
     # The API defines the reason of a missing budget for status Unknown.
-    status = UNKNOWN if reason == Reason.QUOTA_NO_BUDGET else FALSE
+    status: ConditionStatus = UNKNOWN if reason == Reason.QUOTA_NO_BUDGET else FALSE
     return ConditionValue(status, reason, granted.message)
 
 
