@@ -60,8 +60,8 @@ $(STAMP): $(RUN_STAMP) requirements/dev.lock
 up: $(RUN_STAMP) ## Start the whole platform on this machine, in the background
 	$(BIN)/datumctl compute local up --detach
 
-down: $(RUN_STAMP) ## Stop the platform; its state stays
-	$(BIN)/datumctl compute local down
+down: $(RUN_STAMP) ## Stop the platform and its published ports; its state stays
+	$(BIN)/datumctl compute local down --all
 
 wheel: $(RUN_STAMP) ## Build dist/datum_compute-VERSION-py3-none-any.whl
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .

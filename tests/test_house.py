@@ -40,6 +40,7 @@ COMMANDS = {
     "compute-manager": "datum_compute.app.manager:main",
     "compute-server": "datum_compute.app.local_server:main",
     "compute-cell": "datum_compute.app.cell_server:main",
+    "compute-ingress": "datum_compute.app.ingress_server:main",
 }
 
 

@@ -52,7 +52,8 @@ class LocalPlatform:
         return self.run("local", "up", "--state-dir", str(self.state), "--detach", *driver, *flags)
 
     def down(self) -> subprocess.CompletedProcess[str]:
-        return self.run("local", "down", "--state-dir", str(self.state))
+        """Run ``local down --all``, so that no process of the test is left."""
+        return self.run("local", "down", "--all", "--state-dir", str(self.state))
 
     def kill(self) -> None:
         """Kill the server with SIGKILL."""

@@ -16,8 +16,11 @@ from datum_compute.app.driver_selection import (
     require_same_driver,
 )
 from datum_compute.app.environment import process_environment
+from datum_compute.app.ingress_client import IngressClient
+from datum_compute.app.ingress_server import CONFIGURATION_FILE
 from datum_compute.app.settings.settings import local_settings
 from datum_compute.app.state_directory import StateError, read_last_driver, save_driver
+from datum_compute.ingress.proxy import Proxy
 
 CELLS = (cell_plane("dfw"), cell_plane("iad"))
 
@@ -47,6 +50,15 @@ async def test_the_error_without_an_engine_names_the_socket_and_the_flags(tmp_pa
     assert "missing.sock: cannot reach the container engine: no such file or directory" in message
     assert "--driver simulated" in message
     assert "--engine" in message
+
+
+async def test_the_process_that_serves_published_ports_is_kept(tmp_path: Path) -> None:
+    save_driver(tmp_path, "containers", str(tmp_path / "missing.sock"))
+    assert isinstance((await select_driver(tmp_path)).traffic, Proxy)
+    chosen = await select_driver(tmp_path, "--ingress", "process")
+    assert isinstance(chosen.traffic, IngressClient)
+    (tmp_path / CONFIGURATION_FILE).write_bytes(b"{}")
+    assert isinstance((await select_driver(tmp_path)).traffic, IngressClient)
 
 
 async def test_the_containers_driver_is_kept_while_the_engine_does_not_answer(

@@ -1,24 +1,32 @@
-"""Proxy: connections over sockets on the loopback interface."""
+"""Published ports over sockets on the loopback interface.
+
+Each test runs with the proxy in this process, and with an ingress and its client.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
 
 import pytest
 
 from datum_compute.api.planes import cell_plane
 from datum_compute.api.traffic import Backend
+from datum_compute.app.ingress_client import IngressClient
 from datum_compute.drivers.connections.activations import WakeHistory
 from datum_compute.drivers.connections.idle_scaler import IdleScaler
 from datum_compute.drivers.local_network import connect_on_link
+from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
 from datum_compute.ingress.balancer import HOLD_S
 from datum_compute.ingress.proxy import Proxy
+from tests.ingress.ingress_host import Host
 from tests.stream_servers import LOOPBACK, serve_tcp
 
 CELL = cell_plane("dfw")
+Publisher = Proxy | IngressClient
 
 pytestmark = pytest.mark.e2e
 
@@ -39,20 +47,45 @@ async def a_machine(name: str) -> AsyncIterator[Backend]:
 _OPEN: list[asyncio.StreamWriter] = []
 
 
-@pytest.fixture
-async def proxy() -> AsyncIterator[Proxy]:
+@asynccontextmanager
+async def proxy_in_process() -> AsyncIterator[Proxy]:
     history = WakeHistory(time.time, time.monotonic)
     created = Proxy(
         IdleScaler({}, time.monotonic, history), history, time.monotonic, connect_on_link
     )
     yield created
+    await created.close()
+
+
+@asynccontextmanager
+async def separate_ingress(directory: Path) -> AsyncIterator[IngressClient]:
+    await asyncio.to_thread(directory.mkdir, mode=0o700)
+    driver = SimulatedDriver(MachineTable(), now=time.monotonic)
+    async with AsyncExitStack() as tasks:
+        host = Host(directory, tasks, driver, WakeHistory(time.time, time.monotonic))
+        async with host.connected() as client:
+            yield client
+
+
+@pytest.fixture(params=["inside", "process"])
+async def proxy(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Publisher]:
+    async with AsyncExitStack() as stack:
+        if request.param == "inside":
+            created: Publisher = await stack.enter_async_context(proxy_in_process())
+        else:
+            directory = tmp_path / "state"
+            created = await stack.enter_async_context(separate_ingress(directory))
+        stack.push_async_callback(close_connections)
+        yield created
+    await asyncio.sleep(0.01)  # transports close in the next iterations of the event loop
+
+
+async def close_connections() -> None:
     while _OPEN:
         writer = _OPEN.pop()
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
-    await created.close()
-    await asyncio.sleep(0.01)  # transports close in the next iterations of the event loop
 
 
 async def open_connection(port: int) -> tuple[str, asyncio.StreamReader, asyncio.StreamWriter]:
@@ -61,7 +94,9 @@ async def open_connection(port: int) -> tuple[str, asyncio.StreamReader, asyncio
     return (await reader.readline()).decode().strip(), reader, writer
 
 
-async def test_a_connection_goes_to_the_machine_with_the_fewest_connections(proxy: Proxy) -> None:
+async def test_a_connection_goes_to_the_machine_with_the_fewest_connections(
+    proxy: Publisher,
+) -> None:
     async with a_machine("one") as one, a_machine("two") as two:
         _, port = await proxy.publish("web", "http", [one, two], 0)
         open_now = [await open_connection(port) for _ in range(4)]
@@ -74,7 +109,7 @@ async def test_a_connection_goes_to_the_machine_with_the_fewest_connections(prox
 
 
 async def test_a_drained_machine_keeps_its_connections_and_gets_no_new_ones(
-    proxy: Proxy,
+    proxy: Publisher,
 ) -> None:
     async with a_machine("one") as one, a_machine("two") as two:
         _, port = await proxy.publish("web", "http", [one], 0)
@@ -88,14 +123,16 @@ async def test_a_drained_machine_keeps_its_connections_and_gets_no_new_ones(
         writer.close()
 
 
-async def test_a_machine_that_refuses_connections_is_skipped(proxy: Proxy) -> None:
+async def test_a_machine_that_refuses_connections_is_skipped(proxy: Publisher) -> None:
     async with a_machine("two") as two:
         dead = Backend(CELL, "dead", "127.0.0.1", 1)
         _, port = await proxy.publish("web", "http", [dead, two], 0)
         assert (await open_connection(port))[0] == "two"
 
 
-async def test_a_connection_without_a_machine_waits_for_the_first_one(proxy: Proxy) -> None:
+async def test_a_connection_without_a_machine_waits_for_the_first_one(
+    proxy: Publisher,
+) -> None:
     _, port = await proxy.publish("web", "http", [], 0)
     early = asyncio.create_task(open_connection(port))
     await asyncio.sleep(0)
@@ -104,7 +141,9 @@ async def test_a_connection_without_a_machine_waits_for_the_first_one(proxy: Pro
         assert (await early)[0] == "late"
 
 
-async def test_a_suspended_workload_refuses_connections_at_once(proxy: Proxy) -> None:
+async def test_a_suspended_workload_refuses_connections_at_once(
+    proxy: Publisher,
+) -> None:
     """HTTP gets status 503; a connection of another protocol is closed without a response."""
     async with a_machine("asleep") as machine:
         _, port = await proxy.publish("web", "http", [machine], 0)
@@ -118,7 +157,7 @@ async def test_a_suspended_workload_refuses_connections_at_once(proxy: Proxy) ->
 
 
 async def test_a_held_connection_is_refused_at_once_when_its_workload_is_suspended(
-    proxy: Proxy,
+    proxy: Publisher,
 ) -> None:
     _, port = await proxy.publish("web", "http", [], 0)
     _, other_port = await proxy.publish("api", "http", [], 0)
@@ -132,7 +171,9 @@ async def test_a_held_connection_is_refused_at_once_when_its_workload_is_suspend
     other.cancel()
 
 
-async def test_an_open_connection_continues_when_its_workload_is_suspended(proxy: Proxy) -> None:
+async def test_an_open_connection_continues_when_its_workload_is_suspended(
+    proxy: Publisher,
+) -> None:
     """The driver drains it before it stops the machine."""
     async with a_machine("one") as one:
         _, port = await proxy.publish("web", "http", [one], 0)
@@ -145,7 +186,9 @@ async def test_an_open_connection_continues_when_its_workload_is_suspended(proxy
         writer.close()
 
 
-async def test_a_machine_that_is_no_longer_drained_gets_new_connections(proxy: Proxy) -> None:
+async def test_a_machine_that_is_no_longer_drained_gets_new_connections(
+    proxy: Publisher,
+) -> None:
     async with a_machine("one") as one:
         _, port = await proxy.publish("web", "http", [one], 0)
         await proxy.drain("one")
@@ -162,7 +205,9 @@ async def send(port: int, content: bytes) -> bytes:
         writer.close()
 
 
-async def test_a_withdrawn_port_is_closed_and_can_be_published_again(proxy: Proxy) -> None:
+async def test_a_withdrawn_port_is_closed_and_can_be_published_again(
+    proxy: Publisher,
+) -> None:
     _, port = await proxy.publish("web", "http", [], 0)
     await proxy.withdraw("web")
     with pytest.raises(OSError):  # noqa: PT011 - refused

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from datum_compute.api.compute.scale_to_zero import SleepMode
+from datum_compute.api.meta.objects import Ref
 from datum_compute.api.planes import PlaneName
+
+
+def owner_name(plane: PlaneName, deployment: Ref) -> str:
+    """Return the owner of the ports of a deployment."""
+    return f"{plane} {deployment}"
 
 
 @dataclass(frozen=True, slots=True)

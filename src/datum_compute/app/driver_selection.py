@@ -21,6 +21,8 @@ from datum_compute.api.planes import PlaneName
 from datum_compute.app.container_host import DEFAULT_SOCKETS, build_containers_driver, find_engine
 from datum_compute.app.debounced_file import DebouncedFile
 from datum_compute.app.environment import ProcessEnvironment
+from datum_compute.app.ingress_client import IngressClient, launch_ingress
+from datum_compute.app.ingress_server import CONFIGURATION_FILE
 from datum_compute.app.metrics import UsageMetrics
 from datum_compute.app.settings.settings import DriverSettings
 from datum_compute.app.state_directory import StateError, read_last_driver
@@ -34,12 +36,12 @@ from datum_compute.drivers.driver import Driver
 from datum_compute.drivers.local_network import connect_on_link
 from datum_compute.drivers.simulated.behaviors import SimulatedMachine
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
-from datum_compute.drivers.traffic import Traffic
 from datum_compute.gateway.cells import CellEndpoints
 from datum_compute.ingress.proxy import Proxy
 from datum_compute.runtime.controller import Controller
 
 CONTAINERS, SIMULATED, AUTO = "containers", "simulated", "auto"
+INGRESS_PROCESS = "process"
 # Reasons for a choice, for users.
 SAME_AS_LAST_RUN = "as in the last run; local up --driver changes it"
 ENGINE_RESPONDS = "an engine responds"
@@ -71,7 +73,7 @@ class DriverSet:
     endpoints: CellEndpoints  # for the gateway; cells of other processes are added later
     background_tasks: Sequence[Callable[[], Coroutine[Any, Any, None]]] = ()
     close: Callable[[], Awaitable[None]] = _close_nothing
-    traffic: Traffic | None = None
+    traffic: Proxy | IngressClient | None = None
 
     @property
     def publishing_controllers(self) -> tuple[Controller[Context], ...]:
@@ -107,10 +109,19 @@ async def build_machines(settings: DriverSettings, host: MachineHost) -> DriverS
             raise
         _log.warning("%s; running instances continue, new ones do not start", error)
         summary = "instances are containers, and their engine is unreachable"
-        return _container_machines(DriverChoice(CONTAINERS, reason, summary, sockets[0]), host)
+        choice = DriverChoice(CONTAINERS, reason, summary, sockets[0])
+        return _container_machines(settings, choice, host)
     summary = f"instances are containers of {found.facts.name} {found.facts.version}"
     reason = ENGINE_RESPONDS if driver == AUTO else reason
-    return _container_machines(DriverChoice(CONTAINERS, reason, summary, found.socket), host)
+    choice = DriverChoice(CONTAINERS, reason, summary, found.socket)
+    return _container_machines(settings, choice, host)
+
+
+def uses_ingress_process(settings: DriverSettings, state: Path) -> bool:
+    """Return True if published ports are served by a separate process; auto: as in the last run."""
+    if settings.ingress == AUTO:
+        return (state / CONFIGURATION_FILE).exists()
+    return settings.ingress == INGRESS_PROCESS
 
 
 def _last_choice(settings: DriverSettings, state: Path) -> tuple[str, str]:
@@ -195,7 +206,9 @@ def encode_table(table: Mapping[str, SimulatedMachine]) -> bytes:
 # --- Containers
 
 
-def _container_machines(choice: DriverChoice, host: MachineHost) -> DriverSet:
+def _container_machines(
+    settings: DriverSettings, choice: DriverChoice, host: MachineHost
+) -> DriverSet:
     engine, elapsed_s = Engine(choice.engine), host.environment.elapsed_s
     drivers = {
         cell: build_containers_driver(host.state, cell, engine, host.environment)
@@ -204,22 +217,28 @@ def _container_machines(choice: DriverChoice, host: MachineHost) -> DriverSet:
     activations = WakeHistory(
         host.environment.unix_s, elapsed_s, PrometheusWakeMetrics(host.registry)
     )
-    proxy = Proxy(
-        IdleScaler(drivers, elapsed_s, activations), activations, elapsed_s, connect_on_link
-    )
+    published: Proxy | IngressClient
+    if uses_ingress_process(settings, host.state):
+        published = IngressClient(host.state, drivers, activations, elapsed_s, launch_ingress)
+    else:
+        (host.state / CONFIGURATION_FILE).unlink(missing_ok=True)  # the next run uses no ingress
+        idle_scaler = IdleScaler(drivers, elapsed_s, activations)
+        published = Proxy(idle_scaler, activations, elapsed_s, connect_on_link)
     queries = {cell: driver.queries for cell, driver in drivers.items()}
     usage = UsageMetrics({cell: q.measure_usage for cell, q in queries.items()}, elapsed_s)
     host.registry.register(usage)
 
+    connecting = [published.run] if isinstance(published, IngressClient) else []
+
     async def close() -> None:
-        await proxy.close()
+        await published.close()
         await engine.aclose()
 
     return DriverSet(
         choice,
-        wrap_drivers(drivers, proxy, activations, elapsed_s),
+        wrap_drivers(drivers, published, activations, elapsed_s),
         CellEndpoints(queries, choice_reason=choice.reason),
-        background_tasks=[*(driver.run for driver in drivers.values()), usage.run],
+        background_tasks=[*(driver.run for driver in drivers.values()), usage.run, *connecting],
         close=close,
-        traffic=proxy,
+        traffic=published,
     )

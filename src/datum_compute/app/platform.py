@@ -18,7 +18,7 @@ from datum_compute import __version__
 from datum_compute.api.errors import ApiError
 from datum_compute.api.http import Request, Response
 from datum_compute.api.kinds import CONSUMER, PROJECT
-from datum_compute.api.meta.objects import KindInfo
+from datum_compute.api.meta.objects import KindInfo, Ref
 from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.api.planes import (
     HUB,
@@ -336,6 +336,11 @@ class Platform:
     def count_objects(self, plane: PlaneName, kind: KindInfo[Any]) -> int:
         """Return the number of objects of a kind on a plane of this process."""
         return len(self.store.snapshot(plane, kind.storage, None).records)
+
+    def list_refs(self, plane: PlaneName, kind: KindInfo[Any]) -> list[Ref]:
+        """Return the names of all objects of a kind on a plane of this process."""
+        keys = (record.key for record in self.store.snapshot(plane, kind.storage, None).records)
+        return [Ref(key.namespace, key.name) for key in keys]
 
     async def register_city(self, city: str) -> None:
         """Add the city of a cell that has joined, for all projects that are entitled."""

@@ -15,13 +15,17 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from datum_compute.api.compute.server import SERVER
+from datum_compute.api.kinds import DEPLOYMENT
 from datum_compute.api.meta.codec import encode
+from datum_compute.api.traffic import owner_name
 from datum_compute.app.audit_log import AuditLog
 from datum_compute.app.driver_selection import DriverSet, require_same_driver
+from datum_compute.app.ingress_client import IngressClient
 from datum_compute.app.platform import Platform
 from datum_compute.app.settings.settings import TelemetrySettings
 from datum_compute.app.state_directory import (
@@ -209,6 +213,8 @@ async def _run(process: ServerProcess, bound: socket.socket, stop: asyncio.Event
         await server.start(bound, api_tls_context(process.port.certificate))
         process.on_ready(port)
         _remember_choices(process, port)
+        if isinstance(machines.traffic, IngressClient):
+            await machines.traffic.withdraw_unknown_owners(partial(_list_owners, process))
         tasks += [group.create_task(_as_coroutine(task)) for task in process.background_tasks]
         host, summary = bound.getsockname()[0], machines.choice.summary
         state = process.storage.directory
@@ -227,6 +233,13 @@ def _require_same_driver(process: ServerProcess) -> None:
     cells = [cell for cell in machines.drivers if platform.store.has_plane(cell)]
     instances = sum(platform.count_objects(cell, SERVER) for cell in cells)
     require_same_driver(process.storage.directory, machines.choice, instances)
+
+
+def _list_owners(process: ServerProcess) -> list[str]:
+    """Return the owners of published ports: the deployments of the cells of this process."""
+    platform = process.platform
+    cells = [cell for cell in process.machines.drivers if platform.store.has_plane(cell)]
+    return [owner_name(cell, ref) for cell in cells for ref in platform.list_refs(cell, DEPLOYMENT)]
 
 
 def _remember_choices(process: ServerProcess, port: int) -> None:

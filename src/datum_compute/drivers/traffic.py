@@ -1,8 +1,8 @@
 """The protocol for publishing ports: connections from outside reach ready machines.
 
 Each named port of a deployment is published once, for all machines of the deployment that are
-ready. The proxy of the process (``ingress/proxy.py``) implements the protocol. A platform with
-simulated machines publishes no ports.
+ready. The client of the ingress (``app/ingress_client.py``) implements the protocol. A platform
+with simulated machines publishes no ports.
 """
 
 from __future__ import annotations

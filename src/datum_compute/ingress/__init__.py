@@ -1,7 +1,7 @@
-"""Connections from outside to instances: a TCP proxy in the process of the cell.
+"""The ingress: a process that owns the published ports of a host, balances and holds connections.
 
-Start with ``proxy.py``, which publishes ports. ``balancer.py`` chooses the machine of a connection,
-``idle_scaler.py`` puts idle machines to sleep and wakes them, ``activations.py`` records the wakes,
-and ``drivers.py`` drains a machine before its driver removes it. Published ports are closed while
-the process is down.
+Start with ``control.py``, which receives the desired ports from the processes of the cells
+(``protocol.py``). ``proxy.py`` listens and forwards, ``balancer.py`` chooses the machine of a
+connection, ``machines.py`` requests wakes, and ``configuration.py`` is what a restart starts from.
+It never calls a driver, and imports ``api`` and ``server.http`` only.
 """

@@ -127,6 +127,10 @@ class LoadBalancer(Generic[T]):
         self._draining.add(machine_id)
         return self.machines.connections(machine_id)
 
+    @property
+    def draining(self) -> frozenset[str]:
+        return frozenset(self._draining)
+
     def end_drain(self, machine_id: str) -> None:
         """Give the machine new connections again."""
         self._draining.discard(machine_id)

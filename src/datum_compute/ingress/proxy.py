@@ -156,6 +156,11 @@ class Proxy:
         """Give the machine no new connections. Return the number of its open connections."""
         return await self._balancer.drain(machine_id)
 
+    @property
+    def draining(self) -> frozenset[str]:
+        """The machines that get no new connections."""
+        return self._balancer.draining
+
     def end_drain(self, machine_id: str) -> None:
         self._balancer.end_drain(machine_id)
 

@@ -72,6 +72,13 @@ _MACHINES = (
         default="",
         metavar="SOCKET",
     ),
+    Setting(
+        "ingress",
+        "What serves published ports. inside: this process. process: compute-ingress, which "
+        "continues while this process is stopped. auto: as in the last run, else inside.",
+        default="auto",
+        type=click.Choice(["auto", "inside", "process"]),
+    ),
 )
 _FLOW_LIMITS = (
     Setting(

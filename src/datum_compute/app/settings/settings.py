@@ -56,6 +56,7 @@ class DriverSettings:
     name: str  # auto: the driver of the last run, else containers if an engine responds
     engine: str = ""  # the socket; empty: the usual sockets
     boot_s: float = 0.0  # of simulated machines
+    ingress: str = "auto"  # inside or process; auto: as in the last run, else inside
 
 
 # --- compute-server
@@ -421,7 +422,9 @@ def _listener(values: Values) -> ListenerSettings:
 
 
 def _driver(values: Values) -> DriverSettings:
-    return DriverSettings(values["driver"], values["engine"], values["simulated-boot-seconds"])
+    return DriverSettings(
+        values["driver"], values["engine"], values["simulated-boot-seconds"], values["ingress"]
+    )
 
 
 def _heartbeat(values: Values) -> HeartbeatSettings:

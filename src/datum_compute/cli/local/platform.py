@@ -22,6 +22,8 @@ from typing import BinaryIO
 
 from datum_compute.api.errors import Unreachable
 from datum_compute.api.http import Request
+from datum_compute.app.ingress_server import DIRECTORY_FLAG as INGRESS_FLAG
+from datum_compute.app.ingress_server import LOCK_FILE as INGRESS_LOCK
 from datum_compute.app.state_directory import describe_disk_problem
 from datum_compute.cli.errors import OtherError, TimedOutError
 from datum_compute.client.transport.http1 import Http1Transport
@@ -78,8 +80,8 @@ def find_running(state_dir: Path) -> LocalProcess | None:
     return running if _is_server(running.pid, state_dir) else None
 
 
-def _is_server(pid: int, state_dir: Path) -> bool:
-    return (b"--state-dir", os.fsencode(state_dir)) in pairwise(_arguments(pid))
+def _is_server(pid: int, state_dir: Path, flag: str = "--state-dir") -> bool:
+    return (flag.encode(), os.fsencode(state_dir)) in pairwise(_arguments(pid))
 
 
 def is_suspended(running: LocalProcess) -> bool:
@@ -215,9 +217,35 @@ async def stop(state_dir: Path, *, grace_s: float = 15) -> LocalProcess | None:
     raise OtherError(f"The platform in {state_dir} (pid {running.pid}) cannot be stopped.")
 
 
-async def _has_ended(pid: int, state_dir: Path, patience_s: float) -> bool:
+def find_ingress(state_dir: Path) -> int | None:
+    """Return the pid of the ingress, which serves published ports, if its process is alive."""
+    try:
+        pid = int((state_dir / INGRESS_LOCK).read_text())
+    except (OSError, ValueError):
+        return None
+    return pid if _is_server(pid, state_dir, INGRESS_FLAG) else None
+
+
+async def stop_ingress(state_dir: Path) -> int | None:
+    """Stop the ingress. Return its pid, or None if none was running."""
+    pid = find_ingress(state_dir)
+    if pid is None:
+        return None
+    for sent in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.kill(pid, sent)
+        except ProcessLookupError:
+            return pid
+        if await _has_ended(pid, state_dir, 5.0, INGRESS_FLAG):
+            return pid
+    raise OtherError(f"The ingress in {state_dir} (pid {pid}) cannot be stopped.")
+
+
+async def _has_ended(
+    pid: int, state_dir: Path, patience_s: float, flag: str = "--state-dir"
+) -> bool:
     async def has_exited() -> bool:
-        return not _is_server(pid, state_dir)
+        return not _is_server(pid, state_dir, flag)
 
     try:
         async with asyncio.timeout(patience_s):
@@ -248,6 +276,7 @@ _PLATFORM_FILES = (
     *("ca.crt", "ca.key", "server.crt", "server.key", "service-accounts.key"),
     *("kubeconfig", "manager.kubeconfig", "audit.log*", "server.log*", ".*.new"),
     *("driver.json", "membership.json", "cell.key", "cell.crt", "hub-ca.crt"),
+    *("ingress.json", "ingress.lock", "ingress.log*"),
 )
 # Folders of restores: the previous state, and the remains of an interrupted restore.
 _RESTORE_FOLDERS = ("before-restore-*", ".restore-*")

@@ -28,6 +28,7 @@ from datum_compute.cli.local.options import state_dir_option as _state_dir_optio
 from datum_compute.cli.local.platform import (
     LocalProcess,
     LogFileReader,
+    find_ingress,
     find_running,
     has_platform_state,
     log_file,
@@ -36,6 +37,7 @@ from datum_compute.cli.local.platform import (
     server_command,
     start_detached,
     stop,
+    stop_ingress,
     wait_ready,
 )
 from datum_compute.cli.local.processes import (
@@ -154,20 +156,35 @@ def up(
 
 @local.command()
 @_state_dir_option
+@click.option("--all", "stop_all", is_flag=True, help="Also stop the process of published ports.")
 @click.pass_obj
-def down(environment: CliEnvironment, state_dir: Path) -> None:
+def down(environment: CliEnvironment, state_dir: Path, stop_all: bool) -> None:
     """Stop the platform. Its state directory is kept.
 
+    Containers keep running, and so does the process that serves their published ports. --all
+    stops that process too.
+
     \b
-    Example:
+    Examples:
       datumctl compute local down
+      datumctl compute local down --all
     """
     cells = run_loop(stop_cells(state_dir))
     stopped = run_loop(stop(state_dir))
     what = f"was stopped (pid {stopped.pid})" if stopped else "is not running"
     if cells:
         what += f"; cells stopped: {len(cells)}"
-    build_output(environment).data(f"The platform in {state_dir} {what}.")
+    directories = [state_dir, *cell_directories(state_dir)]
+    ingresses = [pid for pid in map(find_ingress, directories) if pid is not None]
+    if stop_all:
+        for directory in directories:
+            run_loop(stop_ingress(directory))
+        what += "; published ports were closed" if ingresses else ""
+    output = build_output(environment)
+    output.data(f"The platform in {state_dir} {what}.")
+    if ingresses and not stop_all:
+        close = environment.command("local", "down", "--all")
+        output.note(f"Published ports stay open. To close them:  {close}")
 
 
 @local.command("logs")
@@ -226,7 +243,9 @@ def reset(environment: CliEnvironment, state_dir: Path, yes: bool) -> None:
     run_loop(stop_cells(state_dir))
     run_loop(stop(state_dir))
     for directory in cell_directories(state_dir):
+        run_loop(stop_ingress(directory))
         remove_state(directory)
+    run_loop(stop_ingress(state_dir))
     remove_state(state_dir)
     output.data(f"The platform in {state_dir} was deleted.")
 

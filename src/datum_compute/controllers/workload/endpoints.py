@@ -15,7 +15,7 @@ from datum_compute.api.compute.scale_to_zero import duration_seconds
 from datum_compute.api.compute.server import ServerSpec
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, SERVER
 from datum_compute.api.meta.objects import Ref, ref_of
-from datum_compute.api.traffic import Backend, SleepPolicy
+from datum_compute.api.traffic import Backend, SleepPolicy, owner_name
 from datum_compute.controllers.context import Context
 from datum_compute.controllers.effects import apply_plan
 from datum_compute.planning.network.addresses import addresses_of
@@ -38,7 +38,7 @@ WAKE_S = 10.0
 
 
 async def reconcile(context: Context, key: Key) -> Outcome:
-    client, owner = context.planes.require(key.plane), f"{key.plane} {key.ref}"
+    client, owner = context.planes.require(key.plane), owner_name(key.plane, key.ref)
     traffic = context.traffic
     if traffic is None:
         return Done()

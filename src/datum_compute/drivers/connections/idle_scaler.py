@@ -6,14 +6,17 @@ Rules:
 - A connection that arrives while its machine is put to sleep waits, and then wakes the machine.
 - A machine is woken unless it is known to be awake. Waking a running machine is a no-op.
 
-The module uses no sockets. ``balancer.py`` reports connections, and the simulator runs both.
+The module uses no sockets. The load balancer of the same process adds connections, or the ingress
+reports their number. The ingress also confirms that a machine is idle before it sleeps, and from
+then on sends it no connection without a wake. The simulator runs balancer and scaler in one
+process.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
@@ -52,12 +55,19 @@ class _TrackedMachine:
 
 
 class IdleScaler:
+    """``confirm_idle`` is called with a machine and its idle time before the machine sleeps.
+
+    It returns False if the machine must not sleep. Without it, the added connections decide.
+    """
+
     def __init__(
         self,
         drivers: Mapping[PlaneName, Driver],
         elapsed_s: Callable[[], float],
         history: WakeHistory,
+        confirm_idle: Callable[[str, float], Awaitable[bool]] | None = None,
     ) -> None:
+        self._confirm_idle = confirm_idle
         self._drivers = drivers
         self._elapsed_s = elapsed_s
         self._history = history
@@ -117,7 +127,26 @@ class IdleScaler:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    def is_tracked(self, machine_id: str) -> bool:
+        return machine_id in self._machines
+
     # --- connections
+
+    def reset_connections(self) -> None:
+        """Drop the reported numbers of connections, because another ingress reports them."""
+        self._connections.clear()
+        for machine in self._machines.values():
+            self._start_idle_timer(machine)
+
+    def report_connections(self, machine_id: str, connections: int, idle_since_s: float) -> None:
+        """Record the number of connections in another process, and when the last one ended."""
+        if connections:
+            self._connections[machine_id] = connections
+        else:
+            self._connections.pop(machine_id, None)
+        machine = self._machines.get(machine_id)
+        if machine is not None:
+            self._start_idle_timer(machine, self._elapsed_s() - idle_since_s)
 
     def rank(self, machine_id: str) -> Rank:
         machine = self._machines.get(machine_id)
@@ -247,12 +276,13 @@ class IdleScaler:
 
     # --- putting to sleep
 
-    def _start_idle_timer(self, machine: _TrackedMachine) -> None:
+    def _start_idle_timer(self, machine: _TrackedMachine, idle_s: float = 0.0) -> None:
         self._cancel_idle_timer(machine)
         if self.connections(machine.machine_id):
             return
         loop = asyncio.get_running_loop()
-        machine.idle_timer = loop.call_later(machine.policy.idle_after_s, self._on_idle, machine)
+        remaining_s = max(0.0, machine.policy.idle_after_s - idle_s)
+        machine.idle_timer = loop.call_later(remaining_s, self._on_idle, machine)
 
     def _cancel_idle_timer(self, machine: _TrackedMachine) -> None:
         if machine.idle_timer is not None:
@@ -265,18 +295,28 @@ class IdleScaler:
 
     async def _put_to_sleep(self, machine: _TrackedMachine) -> None:
         async with machine.lock:
-            # There is no await between this check and the call of the driver, so no connection
-            # can arrive in between.
+            # From this check until the call of the driver, a connection either waits for the lock
+            # (``ensure_awake``), or the ingress does not confirm that the machine is idle.
             if self._is_in_use(machine):
                 return
-            was_asleep = machine.state is ActivityState.ASLEEP
+            previous = machine.state
+            was_asleep = previous is ActivityState.ASLEEP
             self._set_changed_state(machine, ActivityState.ASLEEP)
+            if not await self._is_confirmed_idle(machine):
+                machine.state = previous
+                self._start_idle_timer(machine)
+                return
             asleep = await self._sleep(machine)
             if not was_asleep:
                 self._history.record_sleep(machine.policy.mode, asleep=asleep)
             if not asleep:  # try again after the idle time
                 machine.state = ActivityState.UNKNOWN
                 self._start_idle_timer(machine)
+
+    async def _is_confirmed_idle(self, machine: _TrackedMachine) -> bool:
+        if self._confirm_idle is None:
+            return True
+        return await self._confirm_idle(machine.machine_id, machine.policy.idle_after_s)
 
     async def _sleep(self, machine: _TrackedMachine) -> bool:
         """Call the driver. Return True if the machine sleeps."""
