@@ -81,7 +81,8 @@ class CrashReport(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
 
     ``planned``: its removal was requested, for example by a rollout. Otherwise a process exited, or
     the driver stopped it for the reason in ``message``. ``template_hash`` is that of the instance
-    template; empty if an earlier release started the machine.
+    template, and ``workload_uid`` that of its workload; both are empty if an earlier release
+    started the machine.
     """
 
     ended_at: str
@@ -89,6 +90,7 @@ class CrashReport(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
     planned: bool = False
     uid: str = ""
     template_hash: str = ""
+    workload_uid: str = ""
     container: str = ""
     started_at: str = ""
     exit_code: int | None = None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 
 from datum_compute.api.http import Request, Response
-from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.meta.codec import JsonObject, encode, to_json
 from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.client.client import Client
@@ -82,6 +83,30 @@ def test_a_crash_of_another_template_is_not_the_cause(cli: CliRunner, world: Wor
     assert "\nEnded 40s ago" not in cli.out
     history = "Ended before, with another version:\n  40s ago: container app exited with code 1\n"
     assert history in cli.out
+
+
+def test_crashes_of_an_earlier_workload_with_the_same_name_are_not_shown(
+    cli: CliRunner, world: World
+) -> None:
+    """The instances of both workloads are named web-default-dfw-0."""
+    (web,) = world.do(lambda client: client.list(WORKLOAD, NAMESPACE)).items
+    template = current_template(world)
+    earlier, own = (
+        msgspec.structs.replace(crash(message, template, ago_s), workload_uid=uid)
+        for message, ago_s, uid in (
+            ("exited with code 1", 60, "earlier"),
+            ("exited with code 2", 30, web.metadata.uid),
+        )
+    )
+    answer_crashes(world, earlier, own)
+    assert [end["message"] for end in explained(cli)["crashes"]] == ["exited with code 2"]
+    assert cli.run("instances", "describe", "web-default-dfw-0") == 0
+    assert "exited with code 2" in cli.out
+    assert "exited with code 1" not in cli.out
+    answer_crashes(world, own, earlier)
+    assert cli.run("instances", "describe", "web-default-dfw-9") == 0
+    assert "exited with code 1" in cli.out
+    assert "exited with code 2" not in cli.out, "the last workload with this name is shown"
 
 
 def test_a_crash_of_the_current_template_is_shown_in_full(cli: CliRunner, world: World) -> None:

@@ -21,6 +21,7 @@ from datum_compute.drivers.containers.machine import (
 from datum_compute.drivers.containers.probes import (
     ProbeRunner,
 )
+from datum_compute.drivers.logs import LogOwner
 from tests.drivers.containers.test_driver import HOST, ID
 from tests.stream_servers import serve_tcp
 
@@ -62,11 +63,14 @@ async def test_a_crash_report_contains_only_probe_results_from_before_the_exit()
     assert reported_probes(machine, ended_s=2.5) == {"readiness probe of a": failure}
 
 
-def test_a_crash_report_names_the_template_that_the_machine_ran() -> None:
-    plan = msgspec.structs.replace(a_plan(HTTP), template_hash="h")
+def test_a_crash_report_names_the_template_and_the_workload_of_its_machine() -> None:
+    owner = LogOwner(workload="web", uid="uid-of-web")
+    plan = msgspec.structs.replace(a_plan(HTTP), template_hash="h", owner=owner)
     machine = Machine(ID, plan, record=MachineRecord(container="app", is_down=True, exit_code=1))
     assert build_crash_report(machine, 1.0).template_hash == "h"
     assert build_removal_report(machine, None, (), 1.0).template_hash == "h"
+    assert build_crash_report(machine, 1.0).workload_uid == "uid-of-web"
+    assert build_removal_report(machine, None, (), 1.0).workload_uid == "uid-of-web"
 
 
 def reported_probes(machine: Machine, ended_s: float) -> dict[str, str]:

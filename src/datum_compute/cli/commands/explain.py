@@ -16,6 +16,7 @@ from datum_compute.api.compute.instance import Instance
 from datum_compute.api.conditions import EPOCH, TRUE, Reason
 from datum_compute.api.errors import NotFound
 from datum_compute.api.kinds import INSTANCE, INSTANCE_TYPE
+from datum_compute.api.labels import WORKLOAD_UID
 from datum_compute.api.meta.codec import JsonObject
 from datum_compute.api.meta.objects import Ref, ref_of
 from datum_compute.cli.arguments import workload_or_instance_argument
@@ -39,6 +40,7 @@ from datum_compute.cli.workload.crashes import (
     print_earlier_versions,
     read_crash_reports,
     select_crashes,
+    select_workload,
     split_by_template,
 )
 from datum_compute.cli.workload.observe import find_workload, observe_parts
@@ -161,6 +163,9 @@ async def _chain(
         # Only the cell has the crash reports; do not wait for a cell that is unreachable.
         if cause.kind == INSTANCE.kind and cause.reason != Reason.CELL_UNREACHABLE:
             reports = await read_crash_reports(session, cause.ref.name)
+            found = next((i for i in instances if ref_of(i) == cause.ref), None)
+            uid = found.metadata.labels.get(WORKLOAD_UID, "") if found is not None else ""
+            reports = select_workload(reports, uid)
     links = [
         (plane, replace(link, command=session.complete_command(link.command)))
         for plane, link in links

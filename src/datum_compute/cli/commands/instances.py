@@ -61,6 +61,7 @@ from datum_compute.cli.workload.crashes import (
     print_crash_reports,
     print_deleted_instance,
     read_crash_reports,
+    select_workload,
 )
 from datum_compute.cli.workload.observe import (
     InstanceOwner,
@@ -370,6 +371,7 @@ def describe(ctx: click.Context, name: str, show_values: bool, output_format: st
                 raise
             print_deleted_instance(session, name, output_format, reports)
             return
+        reports = select_workload(reports, instance.metadata.labels.get(WORKLOAD_UID, ""))
         (row,) = await resolve_owners(session, [instance])
 
         def lines() -> None:

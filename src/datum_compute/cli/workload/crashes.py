@@ -29,6 +29,15 @@ async def read_crash_reports(session: Session, name: str) -> list[JsonObject]:
     return items
 
 
+def select_workload(reports: list[JsonObject], workload_uid: str) -> list[JsonObject]:
+    """Return the reports without those of an earlier workload whose instances had the same names.
+
+    A report without a uid counts: an earlier release wrote it.
+    """
+    own = ("", workload_uid)
+    return [r for r in reports if not workload_uid or r.get("workloadUid", "") in own]
+
+
 def split_by_template(
     reports: list[JsonObject], template_hash: str
 ) -> tuple[list[JsonObject], list[JsonObject]]:
@@ -98,7 +107,8 @@ def _print_summary(session: Session, title: str, reports: list[JsonObject]) -> N
 def print_deleted_instance(
     session: Session, name: str, output_format: str, reports: list[JsonObject]
 ) -> None:
-    """Print the reports of an instance that was deleted."""
+    """Print the reports of an instance that was deleted, of the last workload that had it."""
+    reports = select_workload(reports, reports[-1].get("workloadUid", ""))
 
     def lines() -> None:
         session.output.data(f"Instance {name} ({session.target_name}) is gone.")

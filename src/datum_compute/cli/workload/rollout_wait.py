@@ -19,13 +19,14 @@ from datum_compute.api.compute.deployment import WorkloadDeployment
 from datum_compute.api.compute.workload import Workload
 from datum_compute.api.conditions import Reason
 from datum_compute.api.kinds import DEPLOYMENT, WORKLOAD
+from datum_compute.api.labels import WORKLOAD_UID
 from datum_compute.cli.connect.session import Session
 from datum_compute.cli.errors import ConflictError, FailedError, StoppedError, TimedOutError
 from datum_compute.cli.render.documents import CauseDocument, extend_document
 from datum_compute.cli.render.events import BlockedEvent, DoneEvent, PausedEvent
 from datum_compute.cli.render.live import RolloutView, build_view
 from datum_compute.cli.render.output import one_line, render_age, render_count
-from datum_compute.cli.workload.crashes import is_crash_loop, read_crash_reports
+from datum_compute.cli.workload.crashes import is_crash_loop, read_crash_reports, select_workload
 from datum_compute.cli.workload.observe import Observed, belongs_to, observe
 from datum_compute.cli.workload.rollout import (
     CrashTimer,
@@ -149,7 +150,8 @@ class RolloutWatch:
             return True
         if self._crashes.crashing_s(name, now_s) >= self.session.environment.timeouts.crash_s:
             return True
-        reports = await read_crash_reports(self.session, name)
+        uid = instance.metadata.labels.get(WORKLOAD_UID, "")
+        reports = select_workload(await read_crash_reports(self.session, name), uid)
         return is_crash_loop(reports, instance.spec.controller.template_hash)
 
     def _is_failed(self, workload: Workload, deployments: Sequence[WorkloadDeployment]) -> bool:
