@@ -68,6 +68,7 @@ from testkit.sim.checks.quota import (
     i2_within_the_limit,
     i4_gate_goes_with_its_grant,
 )
+from testkit.sim.checks.removal import i37_source_is_gone
 from testkit.sim.checks.serving import ServingWatch
 from testkit.sim.checks.state import ClusterState, RowChange, Trace, is_terminating, is_true
 from testkit.sim.checks.suspension import i32_suspension_changes_no_identity
@@ -167,6 +168,7 @@ class Observer:
                 self._leaving.violation(state, change),
                 self._serving.violation(state, change),
                 self._city_order.violation(state, change),
+                i37_source_is_gone(state, change),
             ),
         )
         for check in CHECKS.get(change.key.resource, ()):

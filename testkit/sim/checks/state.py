@@ -50,6 +50,8 @@ class ClusterState:
     writes: int = 0  # without lease renewals and expired events
     # By plane and version: the version of the row that the write replaced.
     replaced: dict[tuple[str, int], str] = field(default_factory=dict)
+    # When an object was created while the world ran, by plane and key.
+    created_s: dict[tuple[str, ObjectKey], float] = field(default_factory=dict)
     # When a machine of a slot was last alive, by "cell namespace/name".
     last_alive_s: dict[str, float] = field(default_factory=dict)
     # When a slot last lacked data that an operator deleted on its cell, by the same key.
@@ -129,7 +131,9 @@ class ClusterState:
         else:
             rows[change.key] = after
             self.lost_by_restore.pop((change.plane, change.key), None)
-        if before is not None:
+        if before is None:
+            self.created_s[(change.plane, change.key)] = at_s
+        else:
             self.replaced[(change.plane, change.version)] = before["metadata"]["resourceVersion"]
             self._record_former_spec(at_s, change, before, after)
             if after is None and change.key.resource == GRANT.resource:

@@ -327,8 +327,8 @@ def _suspended_machine_removed() -> Iterator[None]:
     """The machine of a suspended Server is removed instead of stopped."""
 
     def make(original: Any) -> Any:
-        def step(server: Any, *, has_machine: bool, is_suspended: bool = False) -> MachineStep:
-            found = original(server, has_machine=has_machine, is_suspended=is_suspended)
+        def step(server: Any, **observed: Any) -> MachineStep:
+            found = original(server, **observed)
             return MachineStep.REMOVE if found is MachineStep.SUSPEND else found
 
         return step

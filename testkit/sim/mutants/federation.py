@@ -13,13 +13,14 @@ from datum_compute.api import labels
 from datum_compute.api.compute.workload import PROGRESSING
 from datum_compute.api.conditions import TRUE, Reason, find_condition
 from datum_compute.api.errors import ApiError, Unreachable
-from datum_compute.api.kinds import CLUSTER, WORK, WORKLOAD
+from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, WORK, WORKLOAD
 from datum_compute.api.meta.objects import ref_of
 from datum_compute.api.planes import HUB, federation_namespace
 from datum_compute.planes.bootstrap import ensure_cells
 from datum_compute.planes.lifecycle import delete_held_objects
 from datum_compute.planning.apply import plan_status
 from datum_compute.planning.federation import deployment as federation
+from datum_compute.planning.federation.mirror import plan_mirror
 from datum_compute.planning.federation.unreachable import find_unreachable
 from datum_compute.planning.karmada.bindings import plan_unbound_works, plan_works
 from datum_compute.planning.karmada.works import plan_execution
@@ -91,6 +92,42 @@ def _projects_share_hub_namespace() -> Iterator[None]:
     """Namespaces of the same name in two projects share one namespace on the hub."""
     with function_replaced(federation_namespace, lambda _: lambda _uid: "ns-default"):
         yield
+
+
+@contextmanager
+def _copy_replaced_instead_of_changed() -> Iterator[None]:
+    """A change of the template deletes the hub's copy of a deployment, which is created again.
+
+    In the end everything is as desired, and every deletion happens in the right order. Meanwhile
+    the cell removes all instances of the deployment, because its copy is being deleted.
+    """
+
+    def make(original: Any) -> Any:
+        def mirror(
+            plane: Any,
+            kind: Any,
+            desired: Any,
+            observed: Any,
+            reason: str,
+            *,
+            with_status: bool = False,
+            recreate: str = "",
+        ) -> Any:
+            if kind is DEPLOYMENT and observed is not None and not recreate:
+                differs = _images_of(observed) != _images_of(desired)
+                recreate = "its template has changed" if differs else ""
+            return original(
+                plane, kind, desired, observed, reason, with_status=with_status, recreate=recreate
+            )
+
+        return mirror
+
+    with function_replaced(plan_mirror, make):
+        yield
+
+
+def _images_of(deployment: Any) -> list[str]:
+    return [c.image for c in deployment.spec.template.spec.runtime.sandbox.containers]
 
 
 @contextmanager
@@ -289,6 +326,13 @@ MUTANTS = (
         "an unreachable cell is read as an empty one: Fly, April 2026 (I25)",
         _unreachable_read_as_absent,
         triggers=("AnswerFromCache",),
+    ),
+    Mutant(
+        "hub-copy-replaced",
+        "an edit deletes and creates what it should change, and all instances go (I37)",
+        _copy_replaced_instead_of_changed,
+        triggers=("ChangeImage",),
+        violates=("I37",),
     ),
     Mutant(
         "works-outlive-their-binding",
