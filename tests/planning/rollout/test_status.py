@@ -23,9 +23,9 @@ from datum_compute.api.conditions import (
 )
 from datum_compute.api.meta.timestamps import timestamp
 from datum_compute.api.planes import cell_plane
-from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Plan
+from datum_compute.planning.plan import Create, Delete, Patch, PatchStatus, Plan, Wait
 from datum_compute.planning.rollout.status import deployment_status, is_complete, plan_deployment
-from testkit.builders import NOW, a_deployment, an_instance
+from testkit.builders import NOW, a_deployment, an_instance, of_workload
 
 CELL = cell_plane("dfw")
 
@@ -493,3 +493,16 @@ def test_an_unconfirmed_replacement_is_not_progress() -> None:
 
 def removals(plan: Plan) -> list[str]:
     return [a.ref.name for a in plan.actions if isinstance(a, Delete) and not a.deferred]
+
+
+def test_an_ownerless_instance_of_an_earlier_workload_is_deleted_not_adopted() -> None:
+    """Its deployment had the same name, and was deleted with its finalizer removed by hand."""
+    left = an_instance(0, deployment=of_workload(a_deployment(), "earlier"))
+    metadata = msgspec.structs.replace(left.metadata, owner_references=[])
+    ownerless = msgspec.structs.replace(left, metadata=metadata)
+    plan = plan_deployment(CELL, a_deployment(), [ownerless], NOW)
+    delete, wait = plan.actions
+    assert isinstance(delete, Delete)
+    assert delete.uid == ownerless.metadata.uid
+    assert isinstance(wait, Wait)
+    assert plan.requeue_after_s is not None

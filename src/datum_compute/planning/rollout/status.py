@@ -51,11 +51,19 @@ from datum_compute.api.conditions import (
     make_condition,
     with_condition,
 )
-from datum_compute.api.kinds import DEPLOYMENT
+from datum_compute.api.kinds import DEPLOYMENT, INSTANCE
+from datum_compute.api.meta.objects import controller_uid, ref_of
 from datum_compute.api.meta.timestamps import parse_timestamp
 from datum_compute.api.planes import PlaneName
 from datum_compute.planning.apply import plan_status
-from datum_compute.planning.plan import Create, Plan, Wait, add_finalizer, drop_finalizer
+from datum_compute.planning.plan import (
+    Create,
+    Delete,
+    Plan,
+    Wait,
+    add_finalizer,
+    drop_finalizer,
+)
 from datum_compute.planning.quota.claims import InstanceSize, InstanceSizeLookup, recorded_slots
 from datum_compute.planning.reasons import (
     NO_INSTANCES,
@@ -86,6 +94,7 @@ from datum_compute.planning.rollout.suspension import (
     resumed_at,
     resuming_instances,
 )
+from datum_compute.planning.workload.names import is_same_workload, labeled_workload
 from datum_compute.planning.workload.templates import template_hash
 
 
@@ -393,6 +402,8 @@ def plan_deployment(
     if deployment.is_terminating and not instances:
         released = drop_finalizer(plane, DEPLOYMENT, deployment, labels.WORKLOAD_FINALIZER)
         return Plan(tuple(released))
+    if earlier := [i for i in instances if _is_of_earlier_workload(deployment, i)]:
+        return _plan_removal_of(plane, earlier)
     seconds = min_ready_seconds(deployment, simulated=simulated)
     unobserved |= resuming_instances(deployment, instances, now)
     min_ready = MinReady(seconds, now, unobserved)
@@ -408,6 +419,27 @@ def plan_deployment(
         (*steps.actions, *plan_status(plane, DEPLOYMENT, deployment, status)),
         requeue_after_s=_requeue_s(deployment, observed, steps, status),
     )
+
+
+def _is_of_earlier_workload(deployment: WorkloadDeployment, instance: Instance) -> bool:
+    """Return True for an ownerless instance of an earlier deployment with the same name.
+
+    Such an instance is left if its deployment was deleted with its finalizer removed by hand.
+    """
+    uid = deployment.spec.workload_ref.uid
+    return not controller_uid(instance) and not is_same_workload(labeled_workload(instance), uid)
+
+
+def _plan_removal_of(plane: PlaneName, instances: Sequence[Instance]) -> Plan:
+    """Delete the instances. Their names are free for those of the deployment when they are gone."""
+    reason = "it belongs to an earlier workload"
+    deletes = [
+        Delete(plane, INSTANCE, ref_of(i), i.metadata.uid, reason)
+        for i in instances
+        if not i.is_terminating
+    ]
+    wait = Wait("instances of an earlier workload are being removed")
+    return Plan((*deletes, wait), requeue_after_s=RECHECK_S)
 
 
 @dataclass(frozen=True, slots=True)
