@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from datum_compute.api import labels
 from datum_compute.api.kinds import DEPLOYMENT, NAMESPACE
 from datum_compute.api.meta.objects import Ref, ref_of
@@ -42,15 +44,16 @@ def test_an_edited_copy_is_restored_from_the_project() -> None:
     with_planes(test)
 
 
-def test_a_copy_without_labels_gets_them_back() -> None:
+@pytest.mark.parametrize("edited", [None, "junk"])
+@pytest.mark.parametrize("label", [labels.UPSTREAM_CLUSTER, labels.UPSTREAM_NAMESPACE])
+def test_an_edited_label_of_a_copy_is_restored(label: str, edited: str | None) -> None:
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         hub, _, copy = await a_project_with_a_deployment(planes)
         async with running(CONTROLLER, loop, planes, HUB, PROJECT):
             await asyncio.sleep(5)
             stored = (await hub.get(DEPLOYMENT, copy)).metadata.labels
-            assert labels.UPSTREAM_CLUSTER in stored
-            edit = {"metadata": {"labels": {labels.UPSTREAM_CLUSTER: None}}}
-            await hub.patch(DEPLOYMENT, copy, edit)
+            assert label in stored
+            await hub.patch(DEPLOYMENT, copy, {"metadata": {"labels": {label: edited}}})
             await asyncio.sleep(5)
             assert (await hub.get(DEPLOYMENT, copy)).metadata.labels == stored
 

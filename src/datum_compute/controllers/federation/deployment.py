@@ -140,12 +140,15 @@ def map_cluster(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key
 
 
 def map_hub_deployment(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
-    """Map a hub deployment to its source in the project, also if it has lost its labels."""
+    """Map a hub deployment to its source in the project.
+
+    The source is found by the labels of the hub namespace, because those of the deployment may have
+    been edited.
+    """
     metadata = change.latest.metadata
     namespace = client.read_unsynced(NAMESPACE).get(Ref("", metadata.namespace))
-    key = upstream_key(metadata.labels, metadata.name)
-    if key is None and namespace is not None:
-        key = upstream_key(namespace.metadata.labels, metadata.name)
+    key = upstream_key(namespace.metadata.labels, metadata.name) if namespace is not None else None
+    key = key or upstream_key(metadata.labels, metadata.name)
     return [key] if key else []
 
 
