@@ -111,6 +111,15 @@ class Provider:
             self.killed.pop(machine_id, None)
         return up
 
+    def served_recently(self, machine_id: str, within_s: float) -> bool:
+        """Return True if the machine serves requests now, or did ``within_s`` ago."""
+        machine = self.machines.get(machine_id)
+        if machine is None or machine.gone_from_s is not None:
+            return False
+        before = machine_state(machine, self.now() - within_s)
+        served = before.phase == "Sleeping" or (before.phase == "Running" and not before.reason)
+        return served or self.serves(machine_id)
+
     def served_for_s(self, machine_id: str) -> float:
         """Return how long it has been serving requests; 0 if it does not."""
         if not self.serves(machine_id):

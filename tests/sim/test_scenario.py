@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import get_args
 
+from datum_compute.drivers.simulated.behaviors import BEHAVIORS
 from testkit.sim.loop import salted_random, stream
 from testkit.sim.run.main import SEEDS
 from testkit.sim.scenario.faults import Fault
@@ -37,6 +38,14 @@ def test_make_sim_draws_every_operation_and_every_fault() -> None:
     assert not seldom, (
         "give them more weight in the tables of draw.py, fault_templates.py or generate.py"
     )
+
+
+def test_make_sim_draws_every_behavior_of_an_image() -> None:
+    """Images of other registries sleep, which a workload requests by its settings instead."""
+    scenarios = [scenario_of(seed) for seed in range(1, SEEDS + 1)]
+    images = [getattr(step, "image", "") for s in scenarios for step in s.operations]
+    drawn = {image.partition("/")[0] for image in images if "/" in image}
+    assert drawn == set(BEHAVIORS) - {"config.example", "sleepy.example", "dozing.example"}
 
 
 def test_make_sim_draws_every_kind_of_world() -> None:

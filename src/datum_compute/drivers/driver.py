@@ -120,7 +120,7 @@ class Driver(Protocol):
     def is_simulated(self) -> bool:
         """Whether machines are simulated and no process runs.
 
-        A simulated machine is ready whenever it is Running, so its readiness needs no check.
+        The state of a simulated machine contains its readiness, so it needs no check.
         """
         ...
 

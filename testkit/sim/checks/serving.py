@@ -35,6 +35,8 @@ from testkit.sim.checks.state import ClusterState, RowChange, condition, is_term
 
 # A controller may have decided with a spec that is this old.
 SPEC_KNOWN_S = 5.0
+# A controller may not have observed a younger state: a program may stop serving at any time.
+STATE_KNOWN_S = 2.0
 # A machine that served for this long has been observed by its cell.
 SERVING_KNOWN_S = 5.0
 # Conditions have timestamps of whole seconds.
@@ -259,7 +261,7 @@ def _is_served(state: ClusterState, plane: str, key: ObjectKey) -> bool:
     """Return True if a machine of the slot serves, or did until a fault killed it."""
     provider = state.providers[PlaneName(plane)]
     slot = f"{key.namespace}/{key.name}"
-    if provider.serves(provider.machine_of(slot)):
+    if provider.served_recently(provider.machine_of(slot), STATE_KNOWN_S):
         return True
     server = state.rows[plane].get(ObjectKey(SERVER.resource, key.namespace, key.name))
     return server is not None and f"{slot}/{server['metadata']['uid']}" in provider.killed

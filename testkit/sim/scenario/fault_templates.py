@@ -462,3 +462,35 @@ RESTART_TEMPLATES: tuple[Template, ...] = (
     _edited_while_lost,
     _emptied_with_news,
 )
+
+
+# Images that crash later, fail their liveness or readiness probe for ever or in turn, or do not end
+# when they are requested to.
+_UNRELIABLE = (
+    *("late.example/", "unhealthy.example/", "unready.example/"),
+    *("flapping.example/", "stubborn.example/"),
+)
+
+
+def with_unreliable_image(random: Random, scenario: Scenario) -> Scenario:
+    """Roll a workload out to an image that starts and does not stay healthy, and some time later to
+    one that does.
+
+    Not where visitors expect every connection to be served, and not with scarce quota: a rollout
+    that does not complete holds the quota that others wait for.
+    """
+    created = [step for step in scenario.operations if isinstance(step, CreateWorkload)]
+    if not created or scenario.layout.published or scenario.layout.has_scarce_quota:
+        return scenario
+    workload = random.choice(created)
+    project, name = workload.project, workload.name
+    at_s = round(workload.at_s + random.uniform(2, 12), 2)
+    for_s = random.choice((random.uniform(1, 4), random.uniform(5, 15), random.uniform(20, 40)))
+    return with_steps(
+        scenario,
+        (
+            ChangeImage(at_s, project, name, f"{random.choice(_UNRELIABLE)}{name}:7"),
+            ChangeImage(round(at_s + for_s, 2), project, name, f"{name}:8"),
+        ),
+        (),
+    )

@@ -27,6 +27,7 @@ from testkit.sim.scenario.fault_templates import (
     with_fault_template,
     with_restart_template,
     with_surge,
+    with_unreliable_image,
 )
 from testkit.sim.scenario.feature_templates import (
     with_cell_template,
@@ -58,6 +59,8 @@ _FLEETING_EVERY, _FLEETING = 12, 1
 _RESTARTS_EVERY, _RESTARTS = 9, 4
 # In every n-th world a workload is rolled out from city to city.
 _CITIES_EVERY, _CITIES = 26, 23
+# In every n-th world a workload is rolled out to an image that does not stay healthy.
+_UNRELIABLE_EVERY, _UNRELIABLE = 11, 5
 # In every n-th world a workload is restarted in one of its cities.
 _CITY_RESTARTS_EVERY, _CITY_RESTARTS = 7, 2
 # In every n-th world a workload is stopped and started, or its project suspended and resumed.
@@ -92,13 +95,15 @@ _SECOND_PERCENT = 6
 
 
 def scenario_of(seed: int) -> Scenario:
-    scenario = _scenario_without_city_restarts(seed)
+    scenario = _templated_scenario(seed)
+    if seed % _UNRELIABLE_EVERY == _UNRELIABLE:
+        scenario = with_unreliable_image(stream(seed, "workload", "unreliable"), scenario)
     if seed % _CITY_RESTARTS_EVERY == _CITY_RESTARTS:
         return with_city_restarts(stream(seed, "workload", "city-restarts"), scenario)
     return scenario
 
 
-def _scenario_without_city_restarts(seed: int) -> Scenario:
+def _templated_scenario(seed: int) -> Scenario:
     size = draw_size(stream(seed, "layout", "size"))
     layout = draw_layout(stream(seed, "layout"), size)
     if seed % _TIGHT_EVERY == 0:

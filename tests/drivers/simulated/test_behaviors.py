@@ -53,6 +53,16 @@ def test_only_the_registry_of_an_image_chooses_the_behavior() -> None:
         ("dozing.example/web:1", 104, "Running", "", None),
         ("dozing.example/web:1", 105, "Sleeping", "", None),
         ("dozing.example/web:1", 110, "Running", "", None),
+        ("late.example/web:1", 105, "Running", "", None),
+        ("late.example/web:1", 106, "Failed", "InstanceCrashing", 1),
+        ("late.example/web:1", 116, "Running", "", 1),
+        ("late.example/web:1", 9000, "Failed", "InstanceCrashing", 1),
+        ("unhealthy.example/web:1", 106, "Failed", "InstanceCrashing", 137),
+        ("unhealthy.example/web:1", 500, "Running", "", 137),
+        ("unready.example/web:1", 9000, "Running", "NotReady", None),
+        ("flapping.example/web:1", 107, "Running", "", None),
+        ("flapping.example/web:1", 108, "Running", "NotReady", None),
+        ("flapping.example/web:1", 116, "Running", "", None),
     ],
 )
 def test_the_state_of_a_machine_depends_on_its_image_and_the_time(
@@ -91,6 +101,9 @@ def test_a_machine_without_assigned_addresses_gets_one_from_its_number(
         pytest.param(a_machine("flaky.example/web:1"), 100, 110, id="restarts"),
         pytest.param(a_machine("flaky.example/web:1"), 130, None, id="restarted"),
         pytest.param(a_machine("dozing.example/web:1"), 107, 110, id="wakes"),
+        pytest.param(a_machine("late.example/web:1"), 100, 106, id="crashes"),
+        pytest.param(a_machine("late.example/web:1"), 106, 116, id="restarts-after-crash"),
+        pytest.param(a_machine("flapping.example/web:1"), 101, 108, id="is-not-ready"),
     ],
 )
 def test_the_next_change_is_the_earliest_in_the_future(

@@ -251,3 +251,16 @@ def test_the_index_by_server_equals_a_scan(steps: list[tuple[str, str]]) -> None
         assert dict(table) == model
         for name in ("ns/a/", "ns/b/", "ns/c/"):
             assert table.list_ids(name) == sorted(m for m in model if m.startswith(name))
+
+
+def test_a_machine_that_ignores_the_request_to_stop_is_removed_after_ten_seconds() -> None:
+    async def story(driver: SimulatedDriver) -> list[bool]:
+        container = Container(name="app", image="stubborn.example/web:1")
+        await driver.start(ID, msgspec.structs.replace(SPEC, containers=[container]))
+        await driver.remove(ID)
+        await asyncio.sleep(9)
+        runs = await driver.observe(ID) is not None
+        await asyncio.sleep(2)
+        return [runs, await driver.observe(ID) is not None]
+
+    assert run(story, stop_s=0.1) == [True, False]

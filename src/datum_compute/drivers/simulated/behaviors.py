@@ -44,8 +44,13 @@ class Behavior:
 
     boot_s: float | None = None
     start_failure: str = ""  # if set, it never starts, for this reason
-    crashes: int = 0  # how many of its first starts crash immediately
+    crashes: int = 0  # how many of its first starts crash
+    crash_after_s: float = 0.0  # how long it runs before each crash
+    is_killed_by_probe: bool = False  # it crashes because its liveness probe fails
     exit_code: int = 1
+    is_never_ready: bool = False  # it runs, and its readiness probe fails
+    ready_period_s: float = 0.0  # if not 0, it alternates: ready for this time, then not ready
+    stop_s: float | None = None
     exits: bool = False  # it exits right after its start, and is not restarted
     is_stuck: bool = False  # it stays Pending
     sleeps_after_s: float | None = None
@@ -63,6 +68,13 @@ BEHAVIORS: Mapping[str, Behavior] = {
     "stuck.example": Behavior(is_stuck=True),
     "sleepy.example": Behavior(sleeps_after_s=5.0),
     "dozing.example": Behavior(nap_period_s=5.0),
+    "late.example": Behavior(crashes=_ALWAYS, crash_after_s=6.0),
+    "unhealthy.example": Behavior(
+        crashes=2, crash_after_s=6.0, is_killed_by_probe=True, exit_code=137
+    ),
+    "unready.example": Behavior(is_never_ready=True),
+    "flapping.example": Behavior(ready_period_s=8.0),
+    "stubborn.example": Behavior(stop_s=10.0),
 }
 
 _FAILURE_MESSAGES = {
@@ -87,7 +99,7 @@ def machine_state(machine: SimulatedMachine, now_s: float) -> MachineState:
     if machine.runs_from_s > now_s:
         return MachineState("Pending", reason=Reason.STARTING, message="the machine is starting")
     starts = _count_starts(machine, behavior, now_s)
-    if starts.count <= behavior.crashes:
+    if starts.count <= behavior.crashes and now_s >= starts.last_s + behavior.crash_after_s:
         return _crashed_state(machine, behavior, starts.count - 1)
     if behavior.exits:
         return MachineState(
@@ -97,9 +109,13 @@ def machine_state(machine: SimulatedMachine, now_s: float) -> MachineState:
             exit_code=behavior.exit_code,
         )
     is_asleep = machine.asleep_from_s is not None and machine.asleep_from_s <= now_s
-    is_asleep = is_asleep or _nap_periods(machine, behavior, now_s) % 2 == 1
+    is_asleep = is_asleep or _periods(machine, behavior.nap_period_s, now_s) % 2 == 1
+    is_unready = _periods(machine, behavior.ready_period_s, now_s) % 2 == 1
+    is_unready = not is_asleep and (is_unready or behavior.is_never_ready)
     return MachineState(
         "Sleeping" if is_asleep else "Running",
+        reason=Reason.NOT_READY if is_unready else "",
+        message="readiness probe of app: HTTP status 503" if is_unready else "",
         restarts=starts.count - 1,
         exit_code=behavior.exit_code if starts.count > 1 else None,
         started_at=timestamp(starts.last_s),
@@ -128,10 +144,14 @@ def next_change_s(machine: SimulatedMachine, now_s: float) -> float | None:
         return min((at_s for at_s in ends_s if at_s is not None and at_s > now_s), default=None)
     times = [machine.gone_from_s, machine.asleep_from_s, machine.runs_from_s]
     if machine.runs_from_s <= now_s and behavior.crashes:
-        times.append(_count_starts(machine, behavior, now_s).next_s)
-    if machine.runs_from_s <= now_s and behavior.nap_period_s:
-        periods = _nap_periods(machine, behavior, now_s) + 1
-        times.append(machine.runs_from_s + periods * behavior.nap_period_s)
+        starts = _count_starts(machine, behavior, now_s)
+        times.append(starts.next_s)
+        if starts.count <= behavior.crashes:
+            times.append(starts.last_s + behavior.crash_after_s)
+    for period_s in (behavior.nap_period_s, behavior.ready_period_s):
+        if machine.runs_from_s <= now_s and period_s:
+            periods = _periods(machine, period_s, now_s) + 1
+            times.append(machine.runs_from_s + periods * period_s)
     return min((time for time in times if time is not None and time > now_s), default=None)
 
 
@@ -142,11 +162,11 @@ def wake_machine(machine: SimulatedMachine, now_s: float) -> SimulatedMachine:
     return msgspec.structs.replace(machine, asleep_from_s=asleep_from_s)
 
 
-def _nap_periods(machine: SimulatedMachine, behavior: Behavior, now_s: float) -> int:
-    """Return how often the machine has fallen asleep or woken since it started to run."""
-    if not behavior.nap_period_s:
+def _periods(machine: SimulatedMachine, period_s: float, now_s: float) -> int:
+    """Return how often the machine has changed its state since it started to run."""
+    if not period_s:
         return 0
-    return int((now_s - machine.runs_from_s) // behavior.nap_period_s)
+    return int((now_s - machine.runs_from_s) // period_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,23 +179,27 @@ class Starts:
 def _count_starts(machine: SimulatedMachine, behavior: Behavior, now_s: float) -> Starts:
     count, at_s, backoff_s = 1, machine.runs_from_s, BACKOFF_S
     while count <= behavior.crashes:
+        cycle_s = behavior.crash_after_s + backoff_s
         if backoff_s >= BACKOFF_MAX_S:
             # From here on every backoff is the same, so the starts need not be counted one by one.
-            more = int((now_s - at_s) // BACKOFF_MAX_S)
-            at_s += more * BACKOFF_MAX_S
-            return Starts(count + more, at_s, at_s + BACKOFF_MAX_S)
-        if at_s + backoff_s > now_s:
-            return Starts(count, at_s, at_s + backoff_s)
-        count, at_s = count + 1, at_s + backoff_s
+            more = int((now_s - at_s) // cycle_s)
+            at_s += more * cycle_s
+            return Starts(count + more, at_s, at_s + cycle_s)
+        if at_s + cycle_s > now_s:
+            return Starts(count, at_s, at_s + cycle_s)
+        count, at_s = count + 1, at_s + cycle_s
         backoff_s = min(2 * backoff_s, BACKOFF_MAX_S)
     return Starts(count, at_s, None)
 
 
 def _crashed_state(machine: SimulatedMachine, behavior: Behavior, restarts: int) -> MachineState:
+    message = f"the process of {machine.image} exited with code {behavior.exit_code}"
+    if behavior.is_killed_by_probe:
+        message = f"the process of {machine.image} was stopped: its liveness probe failed"
     return MachineState(
         "Failed",
         reason=Reason.INSTANCE_CRASHING,
-        message=f"the process of {machine.image} exited with code {behavior.exit_code}",
+        message=message,
         restarts=restarts,
         exit_code=behavior.exit_code,
         last_lines=(f"starting {machine.image}", "panic: this image always crashes"),

@@ -139,7 +139,7 @@ class SimulatedDriver:
     async def remove(self, machine_id: str) -> None:
         machine = self._table.get(machine_id)
         if machine is not None and machine.gone_from_s is None:
-            gone_from_s = self._now() + self._stop_s
+            gone_from_s = self._now() + self._stop_s_of(machine)
             self._store_and_announce(
                 machine_id, msgspec.structs.replace(machine, gone_from_s=gone_from_s)
             )
@@ -189,7 +189,7 @@ class SimulatedDriver:
         """Put the machine to sleep. Pausing takes no time, stopping as long as a removal."""
         async with self._locks.hold(machine_id):
             if mode == "stop":
-                await asyncio.sleep(self._stop_s)
+                await asyncio.sleep(self._stop_s_of(self._table.get(machine_id)))
             state = self._state(machine_id)
             if state is None or state.phase != "Running" or state.reason:
                 return
@@ -223,7 +223,7 @@ class SimulatedDriver:
             if machine is None or machine.gone_from_s is not None:
                 return
             if machine.suspended_from_s is None:
-                stopped_from_s = self._now() + self._stop_s
+                stopped_from_s = self._now() + self._stop_s_of(machine)
                 stopped = msgspec.structs.replace(machine, suspended_from_s=stopped_from_s)
                 self._store_and_announce(machine_id, stopped)
 
@@ -240,6 +240,10 @@ class SimulatedDriver:
                 machine, suspended_from_s=None, runs_from_s=runs_from_s
             )
             self._store_and_announce(machine_id, wake_machine(resumed, runs_from_s))
+
+    def _stop_s_of(self, machine: SimulatedMachine | None) -> float:
+        stop_s = behavior_of(machine.image).stop_s if machine is not None else None
+        return self._stop_s if stop_s is None else stop_s
 
     def _store_and_announce(self, machine_id: str, machine: SimulatedMachine) -> None:
         self._store(machine_id, machine)
