@@ -13,6 +13,8 @@ from functools import partial
 from typing import Any, assert_never
 
 from datum_compute.api import labels
+from datum_compute.api.compute.workload import Workload
+from datum_compute.api.compute.workload_revision import WorkloadRevision
 from datum_compute.api.errors import (
     AlreadyExists,
     ApiError,
@@ -32,6 +34,7 @@ from datum_compute.api.kinds import (
     KINDS,
     NAMESPACE,
     PROJECT,
+    REVISION,
     SECRET,
     SERVER,
     WORK,
@@ -43,6 +46,8 @@ from datum_compute.api.meta.objects import KindInfo, Ref
 from datum_compute.api.meta.timestamps import micro_timestamp, timestamp
 from datum_compute.api.planes import HUB, PLATFORM, PlaneName, project_plane
 from datum_compute.client.client import BACKGROUND, Client
+from datum_compute.planning.workload import history
+from datum_compute.planning.workload.revisions import own_revisions
 from testkit.sim.actors.operators import CellHosts, perform_on_cells, perform_on_projects
 from testkit.sim.actors.retry import RETRY_S, wait_until_deleted
 from testkit.sim.checks import data as data_checks
@@ -74,11 +79,13 @@ from testkit.sim.scenario.operations import (
     ReferToData,
     ReplaceData,
     RestartCity,
+    RestartWorkload,
     RevokeProject,
     RollCarefully,
     ScaleWorkload,
     StartWorkload,
     StopWorkload,
+    UndoRollout,
     Visit,
 )
 from testkit.sim.scenario.scenario import city_of
@@ -105,6 +112,7 @@ class DesiredWorkload:
     surge: AllowSurge | None = None
     placement: str = "default"
     restarts: tuple[tuple[str, str], ...] = ()  # city and time of its last restart
+    restarted_at: str | None = None  # None if it was never restarted, empty after an undo of that
 
 
 # An operation that depends on access: project, operation, and whether it had an effect.
@@ -205,6 +213,9 @@ class Users:
         if isinstance(operation, MoveBack):
             await self._move_back(key)
             return
+        if isinstance(operation, UndoRollout):
+            await self._undo(key, desired)
+            return
         if isinstance(operation, RestartCity):
             self.desired[key] = _with_restart(desired, operation.city)
         else:
@@ -267,6 +278,40 @@ class Users:
         self.log(f"move {key[1]} in {key[0]} back")
         now = timestamp(EPOCH_S + asyncio.get_running_loop().time())
         patch = {"metadata": {"annotations": {labels.RETURNED_AT: now}}}
+        await self.retry_until_done(lambda: user.patch(WORKLOAD, ref, patch))
+
+    async def _undo(self, key: tuple[str, str], desired: DesiredWorkload) -> None:
+        """Restore what the server has recorded, with the annotation of the command line."""
+        user, ref = self._user(key[0]), Ref(NAMESPACE_NAME, key[1])
+        seen: tuple[Workload, list[WorkloadRevision]] | None = None
+
+        async def read() -> None:
+            nonlocal seen
+            workload = await user.get(WORKLOAD, ref)
+            listed = (await user.list(REVISION, NAMESPACE_NAME)).items
+            seen = workload, own_revisions(workload, listed)
+
+        await self.retry_until_done(read)
+        if seen is None:
+            return
+        workload, own = seen
+        target = history.find_undo_target(workload, own, None)
+        if target is None:
+            self.log(f"nothing to undo for {key[1]} in {key[0]}")
+            return
+        template = target.spec.template
+        self.desired[key] = replace(
+            desired,
+            image=next(iter(history.images_of(template).values())),
+            cities=tuple(target.spec.placements[0].city_codes),
+            restarted_at=template.metadata.annotations.get(labels.RESTARTED_AT, ""),
+        )
+        self.log(f"undo {key[1]} in {key[0]}, to revision {target.spec.revision}")
+        rollback = history.RequestedRollback(target.spec.revision, own[-1].spec.revision)
+        patch = {
+            "metadata": {"annotations": {labels.ROLLBACK: rollback.annotation}},
+            "spec": manifest(key, self.desired[key])["spec"],
+        }
         await self.retry_until_done(lambda: user.patch(WORKLOAD, ref, patch))
 
     async def _request_fallback_city(self, operation: FleetingNamespace) -> None:
@@ -444,17 +489,21 @@ def manifest(key: tuple[str, str], desired: DesiredWorkload) -> JsonObject:
     if fallback := [city for city in desired.fallback if city not in desired.cities]:
         placement["fallbackCityCodes"] = fallback
         placement["fallbackAfterSeconds"] = desired.fallback_after_s
+    template: JsonObject = {
+        "spec": {"runtime": {"sandbox": {"containers": [container]}}, **scale_to_zero}
+    }
+    if desired.restarted_at is not None:
+        marks = {labels.RESTARTED_AT: desired.restarted_at or None}  # None removes it
+        template["metadata"] = {"annotations": marks}
     return {
         "apiVersion": WORKLOAD.api_version,
         "kind": WORKLOAD.kind,
         "metadata": {"name": name, "namespace": NAMESPACE_NAME},
         "spec": {
-            "template": {
-                "spec": {"runtime": {"sandbox": {"containers": [container]}}, **scale_to_zero}
-            },
+            "template": template,
             "placements": [placement],
-            **rollout,
             **({"restarts": restarts} if restarts else {}),
+            **rollout,
             **({} if desired.stopped is None else {"stopped": desired.stopped}),
         },
     }
@@ -492,9 +541,12 @@ def _with_change(
     | AllowSurge
     | OrderCities
     | StopWorkload
-    | StartWorkload,
+    | StartWorkload
+    | RestartWorkload,
 ) -> DesiredWorkload:
     match operation:
+        case RestartWorkload(at_s=at_s):
+            return replace(desired, restarted_at=str(at_s))
         case StopWorkload():
             return replace(desired, stopped=True)
         case StartWorkload():

@@ -29,7 +29,7 @@ from datum_compute.api.kinds import (
     WORKLOAD,
     kind_of,
 )
-from datum_compute.api.meta.codec import JsonObject, encode, from_json
+from datum_compute.api.meta.codec import JsonObject, canonical, encode, from_json
 from datum_compute.api.planes import (
     HUB,
     PLATFORM,
@@ -40,7 +40,7 @@ from datum_compute.api.planes import (
 )
 from datum_compute.planning.reasons import as_deployment_reason, rank_of, worst_cause
 from datum_compute.planning.rollout.suspension import HALT_REASONS, NO_REACHABLE_CELL
-from datum_compute.planning.workload.history import recorded_fields
+from datum_compute.planning.workload.history import recorded_fields, without_restart
 from datum_compute.planning.workload.revisions import REVISIONS_KEPT
 from datum_compute.store.journal import ObjectKey
 from testkit.sim.actors.users import NAMESPACE_NAME, DesiredWorkload
@@ -142,6 +142,35 @@ def _find_revision_problem(workload: Workload, revisions: list[WorkloadRevision]
     if twice or len(set(numbers)) != len(numbers):
         return f"a change of {name} is recorded twice: {numbers}"
     return f"{len(own)} revisions of {name} are kept" if len(own) > REVISIONS_KEPT else ""
+
+
+def i38_undo_restores_a_recorded_template(state: ClusterState, expected: ExpectedState) -> str:
+    """I38: a rollback by a user has the template and the cities of the revision that it restores,
+    and differs from the revision before it in more than a restart."""
+    for project in expected.projects:
+        plane = project_plane(project)
+        rows = [row for _, row in state.rows_of(plane, REVISION.resource)]
+        revisions = sorted(
+            (from_json(row, WorkloadRevision) for row in rows),
+            key=lambda row: (row.spec.workload_ref.uid, row.spec.revision),
+        )
+        known = {(r.spec.workload_ref.uid, r.spec.revision): r for r in revisions}
+        for before, after in itertools.pairwise(revisions):
+            uid, number = after.spec.workload_ref.uid, after.spec.restores
+            restored = known.get((uid, number)) if number is not None else None
+            if restored is None or after.spec.cause != "Change":
+                continue
+            if canonical(after.spec.template) != canonical(restored.spec.template):
+                return f"{plane}: {after.metadata.name} differs from revision {number}"
+            is_same = _without_restart_and_scale(before) == _without_restart_and_scale(after)
+            if before.spec.workload_ref.uid == uid and is_same:
+                return f"{plane}: {after.metadata.name} is an undo of a restart only"
+    return ""
+
+
+def _without_restart_and_scale(revision: WorkloadRevision) -> tuple[object, ...]:
+    cities = tuple(tuple(placement.city_codes) for placement in revision.spec.placements)
+    return canonical(without_restart(revision.spec.template)), cities
 
 
 _OF_A_WORKLOAD = re.compile(rb'"(' + "|".join(NAMES).encode() + rb')[:"-]')
@@ -486,6 +515,7 @@ _CHECKS: tuple[SettledCheck, ...] = (
     i3_every_machine_has_an_owner,
     i6_copies_equal_instances,
     i13_newest_revision_is_current,
+    i38_undo_restores_a_recorded_template,
     i6_unused_subnets_are_deleted,
     i22_unready_objects_have_a_reason,
     i22_the_worst_reason_is_carried_up,

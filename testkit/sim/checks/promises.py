@@ -201,8 +201,11 @@ def has_template_of_city(state: ClusterState, deployment: JsonObject, instance: 
     other, with the last restart that the workload records for the city. A deployment that lost the
     restart would make every current instance of the city look outdated.
     """
-    restarted_at = _recorded_restart(state, deployment)
-    return _has_template(instance, deployment["spec"]["template"]["spec"], restarted_at)
+    template, restarted_at = deployment["spec"]["template"], _recorded_restart(state, deployment)
+    same_restart = _workload_restart(instance["metadata"]) == _workload_restart(
+        template.get("metadata", {})
+    )
+    return same_restart and _has_template(instance, template["spec"], restarted_at)
 
 
 def _has_template(instance: JsonObject, template: JsonObject, restarted_at: str) -> bool:
@@ -221,6 +224,11 @@ def _recorded_restart(state: ClusterState, deployment: JsonObject) -> str:
                 found = [r["at"] for r in restarts if r["cityCode"] == spec["cityCode"]]
                 return str(found[-1]) if found else ""
     return _city_restart(spec["template"].get("metadata", {}))  # the workload is gone
+
+
+def _workload_restart(metadata: JsonObject) -> str:
+    found: str = metadata.get("annotations", {}).get(labels.RESTARTED_AT, "")
+    return found
 
 
 def _city_restart(metadata: JsonObject) -> str:

@@ -8,6 +8,7 @@ the weights of the groups.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -53,11 +54,13 @@ from testkit.sim.scenario.operations import (
     RenewAccess,
     RequestAccess,
     RestartCity,
+    RestartWorkload,
     ScaleWorkload,
     SecondCell,
     StartWorkload,
     StopWorkload,
     SuspendProject,
+    UndoRollout,
     Visit,
 )
 from testkit.sim.scenario.scenario import (
@@ -668,3 +671,45 @@ def with_city_restarts(random: Random, scenario: Scenario) -> Scenario:
         city = random.choice(getattr(near, "cities", workload.cities))
         steps.append(RestartCity(round(near.at_s + late_s, 2), *owner, city))
     return with_steps(scenario, tuple(steps), ())
+
+
+# --- restarts and undo
+
+
+def with_undo(random: Random, scenario: Scenario) -> Scenario:
+    """Users change, restart, scale and move a workload, and undo the last change now and then,
+    while processes stop. Quota is sufficient."""
+    layout = replace(scenario.layout, cells=CELLS, instances=PLENTY)
+    scenario = replace(scenario, layout=layout, operations=(), faults=())
+    project, name = random.choice(layout.projects), "db"
+    cities = tuple(sorted(cell.upper() for cell in random.sample(CELLS, random.choice((1, 2)))))
+    steps: list[Operation] = [CreateWorkload(0.0, project, name, "db:1", 1, cities)]
+    at_s, images = 3.0, itertools.count(2)
+    for _ in range(random.randint(3, 7)):
+        # Often faster than a rollout, or than the controller that records revisions.
+        at_s = round(at_s + random.choice((0.05, 0.5, 4, 12)) * random.uniform(0.5, 1.5), 2)
+        choice = random.random()
+        if choice < 0.3:
+            steps.append(ChangeImage(at_s, project, name, f"db:{next(images)}"))
+        elif choice < 0.5:
+            steps.append(RestartWorkload(at_s, project, name))
+        elif choice < 0.6:
+            steps.append(RestartCity(at_s, project, name, random.choice(cities)))
+        elif choice < 0.7:
+            steps.append(ScaleWorkload(at_s, project, name, random.randint(1, 2)))
+        else:
+            steps.append(UndoRollout(at_s, project, name))
+    # Each of these worlds undoes a change after a restart.
+    for change in (
+        ChangeImage(0.0, project, name, f"db:{next(images)}"),
+        RestartWorkload(0.0, project, name),
+        UndoRollout(0.0, project, name),
+    ):
+        at_s = round(at_s + random.choice((1, 6)), 2)
+        steps.append(replace(change, at_s=at_s))
+    faults: tuple[f.Fault, ...] = ()
+    for _ in range(random.choice((0, 0, 1, 2))):
+        begins_s = round(random.uniform(1, at_s + 3), 2)
+        for_s = round(random.choice((0.5, 4, 20)) * random.uniform(0.5, 1.5), 2)
+        faults += (f.StopHost(begins_s, for_s, random.choice(hosts_of(layout))),)
+    return with_steps(scenario, tuple(steps), faults)

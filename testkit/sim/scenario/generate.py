@@ -42,6 +42,7 @@ from testkit.sim.scenario.feature_templates import (
     with_orphans,
     with_quota_contention,
     with_sleep_template,
+    with_undo,
 )
 from testkit.sim.scenario.scenario import Scenario
 
@@ -69,6 +70,8 @@ _HALTED_EVERY, _HALTED = 12, 7
 _SURGE_EVERY, _SURGE = 22, 9
 # In every n-th world workloads want the names of each other, or of earlier ones.
 _NAMES_EVERY, _NAMES = 19, 5
+# In every n-th world users undo changes and restarts.
+_UNDONE_EVERY, _UNDONE = 34, 15
 # Every n-th world begins with empty disks.
 _FRESH_EVERY, _FRESH = 20, 6
 
@@ -132,6 +135,8 @@ def _templated_scenario(seed: int) -> Scenario:
         return with_surge(stream(seed, "workload", "surge"), scenario)
     if seed % _NAMES_EVERY == _NAMES:
         return with_contended_names(stream(seed, "workload", "names"), scenario)
+    if seed % _UNDONE_EVERY == _UNDONE:
+        return with_undo(stream(seed, "workload", "undo"), scenario)
     for name, template in _templates_of(seed):
         scenario = _apply_template(scenario, name, template)
     scenario = with_mislabeled_namespaces(stream(seed, "workload", "namespace-labels"), scenario)

@@ -309,6 +309,24 @@ class StartWorkload:
 
 
 @dataclass(frozen=True, slots=True)
+class RestartWorkload:
+    """Replace each instance of the workload, as ``rollout restart`` does."""
+
+    at_s: float
+    project: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class UndoRollout:
+    """Restore the template before the last change, as ``rollout undo`` does."""
+
+    at_s: float
+    project: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class MoveWorkload:
     """Change the cities; instances in other cities must be deleted."""
 
@@ -434,12 +452,13 @@ _Changes = (
     | RestartCity
     | StopWorkload
     | StartWorkload
+    | RestartWorkload
     | MoveWorkload
     | AllowFallback
     | MoveBack
     | ReferToData
     | LetSleep
 )
-ByUser = CreateWorkload | _Changes | ReplaceData | DeleteWorkload
+ByUser = CreateWorkload | _Changes | UndoRollout | ReplaceData | DeleteWorkload
 ByOperator = DeleteObject | EditObject | DeleteNamespace | CreatePoison | ComposedOperation
 Operation = ByUser | ByOperator | FleetingNamespace | OnProjects | OnCells | Visit

@@ -78,10 +78,9 @@ def test_the_digest_that_an_instance_reports_is_recorded_once_in_the_newest_revi
                 control = msgspec.structs.replace(
                     made.spec.controller, template_hash=revision.spec.template_hash
                 )
-                made = msgspec.structs.replace(
-                    as_new(made), spec=msgspec.structs.replace(made.spec, controller=control)
-                )
-                made.metadata.labels[labels.WORKLOAD_UID] = uid
+                own = {**made.metadata.labels, labels.WORKLOAD_UID: uid}
+                spec = msgspec.structs.replace(made.spec, controller=control)
+                made = msgspec.structs.replace(as_new(made, labels=own), spec=spec)
                 await project.create(INSTANCE, made)
                 found = await project.get(INSTANCE, ref_of(made))
                 images = [{"name": "app", "image": "web:1", "digest": digest}]
