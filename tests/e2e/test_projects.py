@@ -74,6 +74,29 @@ def test_a_project_gets_access_survives_a_kill_and_is_deleted(platform: LocalPla
     assert "default" in root("get", "projects")
 
 
+def test_a_pending_request_for_access_is_reported_as_information(platform: LocalPlatform) -> None:
+    root = Kubectl(platform.kubeconfig, "platform")
+    gated = json.dumps({"spec": {"enablementPolicy": {"mode": "GatedByProvider"}}})
+    root("patch", "services.services.miloapis.com", "compute", "--type=merge", "-p", gated)
+    root("apply", "-f", "-", stdin=json.dumps(PROJECT))
+    root("wait", "--for=condition=Ready", "project/shop", "--timeout=20s")
+    eventually(lambda: "project/shop" in platform.kubeconfig.read_text(), "it has a context")
+    missing = "No access to Compute in project/shop: not enabled; no request was made yet."
+    for command in ("workloads", "instances", "quota"):
+        listed = platform.run(command, "--project", "shop")
+        assert (listed.returncode, missing in listed.stderr) == (0, True), listed.stderr
+    shop = Kubectl(platform.kubeconfig, "project/shop")
+    shop("create", "-f", "-", stdin=json.dumps(REQUEST))
+    deploy = ("deploy", "web", "--image=x.example/web:1", "--city=DFW", "-y", "--project", "shop")
+    pending = platform.run(*deploy)
+    assert pending.returncode == 12, pending.stderr
+    assert "Compute was requested for project/shop" in pending.stderr
+    assert "error:" not in pending.stderr
+    status = platform.run("status", "web", "--project", "shop")
+    assert status.returncode == 3
+    assert "requested, waiting for approval" in status.stderr
+
+
 def server_of(platform: LocalPlatform, context: str) -> str:
     config = Kubectl(platform.kubeconfig, context).json("config", "view", "--minify", "--raw")
     return str(config["clusters"][0]["cluster"]["server"])
