@@ -25,7 +25,7 @@ READS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "explain": (("web",), ("AvailablePlacementFound",)),
     "doctor": ((), ("workload web",)),
     "events": (("web",), ("AvailablePlacementFound",)),
-    "quota": ((), ("instances", "2")),
+    "quota": (("--city=DFW",), ("instances", "2", "DFW", "WAITING")),
     "access": ((), ("compute",)),
     "cities": (("-o", "json"), ("DFW", "ORD", '"available": "True"')),
     "instance-types": ((), ("d1-standard-2",)),
