@@ -401,7 +401,6 @@ MUTANTS = (
         "an undo only removes the restart, and replaces every instance again (I38)",
         _undo_counts_a_restart,
         triggers=("UndoRollout",),
-        violates=("I37",),
     ),
     Mutant(
         "plane-removed-before-drained",
