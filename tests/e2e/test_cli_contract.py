@@ -89,6 +89,26 @@ def test_exceeded_quota_exits_6_and_with_skipped_checks_20(platform: LocalPlatfo
     assert (city[1], city[-1]) == ("10", "1")
 
 
+def test_no_instance_waits_for_quota_when_an_operator_has_switched_it_off(
+    stopped_platform: LocalPlatform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATUM_ENFORCE_QUOTA", "false")
+    started = stopped_platform.up("--port", "0")
+    assert started.returncode == 0, started.stderr
+    big = ("deploy", "web", "--image=x.example/web:1", "--city=DFW", "--min=11", "-y")
+    deployed = stopped_platform.run(*big)
+    assert deployed.returncode == 0, deployed.stderr
+    conditions = [
+        (condition["status"], condition["reason"])
+        for instance in stopped_platform.objects("project/default", "instances")
+        for condition in instance["status"]["conditions"]
+        if condition["type"] == "QuotaGranted"
+    ]
+    assert conditions == [("True", "QuotaDisabled")] * 11
+    assert stopped_platform.objects("project/default", "resourceclaims") == []
+    assert "No usage is recorded yet" in stopped_platform.run("quota").stderr
+
+
 def test_an_error_contains_the_request_id_of_the_audit_log(platform: LocalPlatform) -> None:
     refused = platform.run("deploy", "web", "--image=x", "--city=XYZ", "-o", "json")
     assert refused.returncode == 2

@@ -144,6 +144,7 @@ async def _serve(
             reach,
             machines.traffic,
             project_scope=project_label_scope(membership.cell),
+            enforces_quota=settings.enforces_quota,
         ),
         security=SecurityOptions(
             authority=certificate.authority.read_text(),

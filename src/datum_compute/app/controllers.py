@@ -71,6 +71,7 @@ class ManagerOptions:
     # How connections from outside reach machines; None if the process publishes no ports.
     traffic: Traffic | None = None
     cell_probing: CellProbing = field(default_factory=CellProbing)
+    enforces_quota: bool = True
 
 
 def build_manager(
@@ -98,6 +99,7 @@ def build_manager(
             served.inventory,
             served.authority,
             options.single_project,
+            enforces_quota=options.enforces_quota,
             membership=(
                 ProjectMembership(manager, reach, options.project_scope)
                 if reach is not None

@@ -113,6 +113,7 @@ async def serve(settings: LocalSettings, stop: asyncio.Event, tracer: Tracer | N
             reach,
             machines.traffic,
             settings.cells.probing,
+            settings.enforces_quota,
             cell_members=_cell_members(settings, environment, machines.endpoints),
         ),
         security=SecurityOptions(

@@ -262,6 +262,7 @@ async def _build_controller_run(
             reach=None if is_single_cluster else reach,
             fence=check_leading,
             cell_probing=settings.controllers.cell_probing,
+            enforces_quota=settings.controllers.enforces_quota,
             cell_members=(
                 _cell_members(connections, fence) if settings.controllers.propagator else None
             ),

@@ -144,6 +144,7 @@ class ControllerOptions:
     reach: Callable[[PlaneName], Client] | None = None
     traffic: Traffic | None = None
     cell_probing: CellProbing = field(default_factory=CellProbing)
+    enforces_quota: bool = True
     # The part of each project that a cell reads; None: everything.
     project_scope: LabelScope | None = None
     # How to connect to cells that have joined; None if the process does not connect to them.
@@ -223,6 +224,7 @@ class Platform:
                 cell_members=self._cell_members(control.cell_members),
                 traffic=control.traffic,
                 cell_probing=control.cell_probing,
+                enforces_quota=control.enforces_quota,
             ),
         )
 

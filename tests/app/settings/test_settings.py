@@ -338,6 +338,16 @@ def test_the_webhook_needs_an_address_and_both_or_no_certificate_files(
     assert "needs the projects" in read_error(capsys, alone)
 
 
+def test_quota_is_enforced_unless_a_flag_or_the_environment_switches_it_off() -> None:
+    assert manager_settings(MANAGER, {}).controllers.enforces_quota
+    assert local_settings(LOCAL, {}).enforces_quota
+    off = {"DATUM_ENFORCE_QUOTA": "false"}
+    assert not local_settings(LOCAL, off).enforces_quota
+    assert local_settings([*LOCAL, "--enforce-quota"], off).enforces_quota
+    without = [*MANAGER, "--no-enforce-quota"]
+    assert not manager_settings(without, {}).controllers.enforces_quota
+
+
 def test_the_grace_period_of_instance_types_is_a_duration(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -175,6 +175,12 @@ _BOOT_TIME = Setting(
     default="0.0",
     type=SECONDS,
 )
+_QUOTA = Setting(
+    "enforce-quota",
+    "Start instances only with quota. --no-enforce-quota: the process claims nothing and clears "
+    "the Quota gate of its instances with the reason QuotaDisabled.",
+    default=True,
+)
 _DEPRECATION_GRACE = Setting(
     "instance-type-deprecation-grace-period",
     "A deprecated instance type cannot be disabled for this long, such as 1440h or 90m.",
@@ -397,6 +403,7 @@ COMPUTE_SERVER = Program(
         ),
         *_CONNECTION_LIMITS,
         _BOOT_TIME,
+        _QUOTA,
         _DEPRECATION_GRACE,
         *_TELEMETRY,
     ),
@@ -417,6 +424,7 @@ COMPUTE_CELL = Program(
         *_HEARTBEAT,
         *_CONNECTION_LIMITS,
         _BOOT_TIME,
+        _QUOTA,
         *_TELEMETRY,
     ),
 )
@@ -472,6 +480,7 @@ COMPUTE_MANAGER = Program(
         *_LEADER_ELECTION,
         *_CELL_PROBING,
         *_PORTS,
+        _QUOTA,
         _DEPRECATION_GRACE,
         _BOOT_TIME,
         *_TELEMETRY,

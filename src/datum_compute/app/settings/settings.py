@@ -82,6 +82,7 @@ class LocalSettings:
     driver: DriverSettings
     cells: LocalCellsSettings
     controllers: bool
+    enforces_quota: bool
     deprecation_grace_s: float
 
 
@@ -101,6 +102,7 @@ def local_settings(
             credential_s=values["cell-credential-lifetime"],
         ),
         controllers=values["controllers"],
+        enforces_quota=values["enforce-quota"],
         deprecation_grace_s=values["instance-type-deprecation-grace-period"],
     )
 
@@ -125,6 +127,7 @@ class CellSettings:
     listener: ListenerSettings
     driver: DriverSettings
     heartbeat: HeartbeatSettings
+    enforces_quota: bool
 
 
 def cell_settings(
@@ -137,6 +140,7 @@ def cell_settings(
         listener=_listener(values),
         driver=_driver(values),
         heartbeat=_heartbeat(values),
+        enforces_quota=values["enforce-quota"],
     )
 
 
@@ -200,6 +204,7 @@ class ControllerSettings:
     propagator: bool
     gates: FeatureGates = field(default_factory=dict)
     cell_probing: CellProbing = field(default_factory=CellProbing)
+    enforces_quota: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +322,7 @@ def _controllers(values: Values) -> ControllerSettings:
         propagator=values["enable-propagator"],
         gates=values["feature-gates"],
         cell_probing=_probing(values),
+        enforces_quota=values["enforce-quota"],
     )
     if not (settings.management or settings.cell or settings.propagator):
         values.fail(

@@ -22,6 +22,7 @@ from datum_compute.planning.quota.buckets import (
     QuotaState,
     active_registrations,
     claim_group_key,
+    plan_bucket_removal,
     plan_buckets,
     plan_decisions,
     plan_registration,
@@ -57,6 +58,11 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 async def reconcile_buckets(context: Context, key: Key) -> Outcome:
     client = context.planes.require(key.plane)
     buckets = {b.metadata.name: b for b in client.read(BUCKET).list_in_namespace(QUOTA_NAMESPACE)}
+    if not context.enforces_quota:
+        consumer = consumer_of(member_name(key.plane))
+        return await apply_plan(
+            context.planes, plan_bucket_removal(key.plane, consumer, buckets.values())
+        )
     plan = plan_buckets(key.plane, _observe_quota(context, client), buckets, context.now())
     return replace(await apply_plan(context.planes, plan), debounce=BUCKET_DEBOUNCE)
 

@@ -25,7 +25,7 @@ from datum_compute.api.conditions import FALSE, TRUE, ConditionValue, Reason, se
 from datum_compute.api.kinds import BUCKET, CLAIM, GRANT, REGISTRATION
 from datum_compute.api.meta.codec import decode_as, encode, to_json
 from datum_compute.api.meta.fields import TypedObjectReference
-from datum_compute.api.meta.objects import ObjectMeta
+from datum_compute.api.meta.objects import ObjectMeta, ref_of
 from datum_compute.api.planes import PlaneName
 from datum_compute.api.quota import (
     GRANTED,
@@ -46,7 +46,7 @@ from datum_compute.api.quota import (
     ResourceRequest,
 )
 from datum_compute.planning.apply import plan_object, plan_status
-from datum_compute.planning.plan import Action, Plan
+from datum_compute.planning.plan import Action, Delete, Plan
 from datum_compute.planning.quota.claims import is_granted
 
 ACTIVE = "Active"
@@ -337,6 +337,20 @@ def plan_buckets(
             status = _bucket_status(state, balance, name, found, now)
             actions += plan_status(plane, BUCKET, found, status, name)
     return Plan(tuple(actions))
+
+
+def plan_bucket_removal(
+    plane: PlaneName, consumer: TypedObjectReference, buckets: Iterable[AllowanceBucket]
+) -> Plan:
+    """Delete the buckets of a project whose quota is not enforced, so that none shows a limit."""
+    reason = "quota is not enforced"
+    return Plan(
+        tuple(
+            Delete(plane, BUCKET, ref_of(bucket), bucket.metadata.uid, reason)
+            for bucket in buckets
+            if bucket.spec.consumer_ref == consumer and not bucket.is_terminating
+        )
+    )
 
 
 def _bucket(consumer: TypedObjectReference, resource_type: str) -> AllowanceBucket:
