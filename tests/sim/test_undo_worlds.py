@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from testkit.sim.mutants.search import MUTANTS
-from testkit.sim.run.trial import Failure, run_trial
 from testkit.sim.run.world import run_scenario
 from testkit.sim.scenario import faults as f
 from testkit.sim.scenario.operations import (
@@ -48,11 +46,3 @@ def test_a_world_with_restarts_and_undo_converges(
 ) -> None:
     outcome = run_scenario(a_world(operations, *faults))
     assert "default/web" in " ".join(outcome.final)
-
-
-def test_an_undo_that_only_removes_the_restart_is_found() -> None:
-    (mutant,) = [mutant for mutant in MUTANTS if mutant.name == "undo-of-a-restart"]
-    with mutant.apply():
-        trial = run_trial(a_world(RESTARTED))
-    assert isinstance(trial, Failure)
-    assert "is an undo of a restart only" in trial.message
