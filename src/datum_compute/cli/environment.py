@@ -42,6 +42,8 @@ class CliTimeouts:
     first_status_s: float = 30.0  # for the first status after a request for access
     completion_s: float = 1.5  # for the names that a shell completes
     side_read_s: float = 5.0  # for additional details from a cell, which may be unreachable
+    # For the reports of all cells. The hub waits 5 s for a cell that does not respond.
+    cells_read_s: float = 8.0
     final_status_s: float = 3.0  # for the last status of an object that was deleted
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -178,3 +180,15 @@ def test_a_deprecated_instance_type_is_reported(cli: CliRunner, world: World) ->
     assert " edit workload web" in warning
     assert cli.run("explain", "web") == 0
     assert f"Warning: {warning}" in cli.out
+
+
+def test_cells_that_report_slowly_do_not_delay_the_explanation(
+    cli: CliRunner, world: World
+) -> None:
+    async def delay_drivers(request: Request, _client: Client) -> None:
+        if request.path.endswith("/drivers"):
+            await asyncio.sleep(60)
+
+    world.before = delay_drivers
+    cli.timeouts = replace(cli.timeouts, cells_read_s=0.05)
+    assert explained(cli)["asOf"] == ""

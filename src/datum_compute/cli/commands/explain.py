@@ -6,6 +6,7 @@ the hub and the cell report (``connect/other_planes.py``), and prints the chain.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -170,12 +171,21 @@ async def _chain(
         (plane, replace(link, command=session.complete_command(link.command)))
         for plane, link in links
     ]
-    drivers = await read_drivers(session.gateway, session.namespace)
-    stale = stale_report(stale_heartbeats(drivers), instances)
+    stale = await _read_stale_report(session, instances)
     crashes = select_crashes(reports)
     template = _current_template(cause.ref, instances, deployments)
     current, earlier = split_by_template(crashes, template)
     return Chain(tuple(links), explanation.steps, tuple(current), tuple(earlier), stale=stale)
+
+
+async def _read_stale_report(session: Session, instances: list[Instance]) -> StaleReport:
+    """Return which cells of the instances do not respond. A slow engine is not waited for."""
+    try:
+        async with asyncio.timeout(session.environment.timeouts.cells_read_s):
+            drivers = await read_drivers(session.gateway, session.namespace)
+    except TimeoutError:
+        return StaleReport()
+    return stale_report(stale_heartbeats(drivers), instances)
 
 
 def _current_template(
