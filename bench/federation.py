@@ -3,7 +3,8 @@
 All planes are in one process with one durable store, all controllers run, and machines start
 immediately. What depends on several cores is measured again with one process for each cell
 (``federation_processes.py``). Latencies are compared with a bare client that makes as many durable
-writes, one after the other, as one Workload causes.
+writes, one after the other, as one Workload causes. The hub alone is compared with a Karmada
+(``propagation.py``).
 
     python -m bench federation           # the size of the goals (minutes)
     python -m bench.federation quick     # a tenth of it
@@ -20,7 +21,7 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-from bench import federation_processes
+from bench import federation_processes, propagation
 from bench.federation_world import PROJECT, World, new_world
 from bench.measurement import Measurement, keep, p50_ms, p99_ms, table
 from bench.processes import end_on_sigterm
@@ -70,6 +71,7 @@ def measure(size: Size = FULL) -> list[Measurement]:
         *run_loop(federation_processes.cold_start(size.cells, size.workloads, size.replicas)),
         *run_loop(_measure_idle_deployments(size)),
         *_measure_partition(size),
+        *propagation.measure(size.idle),
     ]
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from testkit.processes.karmada import PARTS
 from testkit.processes.local_platform import eventually
 from testkit.processes.programs import kill
 from tests.e2e.processes import (
@@ -25,7 +26,6 @@ from tests.e2e.processes import (
     project_with_cleanup,
     workload,
 )
-from tests.karmada.hub import PARTS
 from tests.kubernetes.topology import KubernetesTopology
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kubernetes, pytest.mark.karmada]

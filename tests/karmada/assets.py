@@ -10,7 +10,7 @@ import pytest
 
 from hack.karmada_assets import found_karmada, karmada_module
 from testkit.processes.api_servers import RealPlane
-from tests.karmada.hub import Karmada
+from testkit.processes.karmada import Karmada
 
 
 def needed_karmada() -> Callable[[RealPlane], Karmada]:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from datum_compute.client.client import Client
 from testkit.processes.api_servers import RealPlane, RealServers
+from testkit.processes.karmada import DEPLOY, Karmada
 from tests.karmada.federation import Federation, Story, run_real
-from tests.karmada.hub import DEPLOY, Karmada
 from tests.karmada.ours import OurPlane
 
 REAL, OURS = ("dfw", "ord"), ("lhr", "syd")

@@ -35,10 +35,10 @@ from testkit.processes.api_servers import (
     free_ports,
     write_kubeconfig,
 )
+from testkit.processes.karmada import Karmada
 from testkit.processes.local_platform import BIN, COMMAND_S, eventually
 from testkit.processes.programs import Process, kill, start_process, stop
 from tests.e2e.processes import CENTER, CLUSTERS, SHORT_TIMEOUTS, Api, condition
-from tests.karmada.hub import Karmada
 from tests.karmada.ours import OurPlane
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
