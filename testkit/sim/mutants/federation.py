@@ -26,6 +26,7 @@ from datum_compute.planning.karmada.bindings import plan_unbound_works, plan_wor
 from datum_compute.planning.karmada.works import plan_execution
 from datum_compute.planning.plan import Plan, drop_finalizer
 from datum_compute.planning.platform import entitlements
+from datum_compute.planning.workload import history
 from datum_compute.planning.workload import status as rollup
 from datum_compute.planning.workload.city_order import is_rolled_out, restored_template
 from datum_compute.planning.workload.fallback import assign_cities
@@ -217,6 +218,13 @@ def _evicted_before_replaced() -> Iterator[None]:
 
 
 @contextmanager
+def _undo_counts_a_restart() -> Iterator[None]:
+    """An undo restores the newest revision that differs, also only in a restart."""
+    with function_replaced(history.without_restart, lambda _: lambda template: template):
+        yield
+
+
+@contextmanager
 def _plane_removed_before_drained() -> Iterator[None]:
     """A revoked plane is removed at once, with the finalizers that would clean up its objects."""
 
@@ -387,6 +395,12 @@ MUTANTS = (
         _rollback_loses_part_of_the_template,
         triggers=("OrderCities",),
         violates=("I31",),
+    ),
+    Mutant(
+        "undo-of-a-restart",
+        "an undo only removes the restart, and replaces every instance again (I38)",
+        _undo_counts_a_restart,
+        triggers=("UndoRollout",),
     ),
     Mutant(
         "plane-removed-before-drained",
