@@ -30,6 +30,7 @@ from datum_compute.planning.workload import history
 from datum_compute.planning.workload import status as rollup
 from datum_compute.planning.workload.city_order import is_rolled_out, restored_template
 from datum_compute.planning.workload.fallback import assign_cities
+from datum_compute.planning.workload.names import is_same_workload
 from datum_compute.runtime.cached_client import CachedClient
 from datum_compute.runtime.leader_election import Fence
 from testkit.sim.mutants.mutant import Mutant, attribute_replaced, function_replaced
@@ -279,6 +280,13 @@ def _entitled_at_cleared() -> Iterator[None]:
 
 
 @contextmanager
+def _workloads_compared_by_name() -> Iterator[None]:
+    """What an earlier workload left under a name counts as that of the present workload."""
+    with function_replaced(is_same_workload, lambda _original: lambda _uid, _other_uid: True):
+        yield
+
+
+@contextmanager
 def _paused_leader_writes() -> Iterator[None]:
     """A former leader writes until it observes its successor. No write checks the lease."""
     with attribute_replaced(Fence, "check", lambda _: lambda _self: None):
@@ -401,6 +409,13 @@ MUTANTS = (
         "an undo only removes the restart, and replaces every instance again (I38)",
         _undo_counts_a_restart,
         triggers=("UndoRollout",),
+    ),
+    Mutant(
+        "workloads-compared-by-name",
+        "a new owner of a name gets what the earlier owner left: reused S3 bucket names (I36)",
+        _workloads_compared_by_name,
+        triggers=("DeleteWorkload", "IsolateHost"),
+        violates=("I36",),
     ),
     Mutant(
         "plane-removed-before-drained",
