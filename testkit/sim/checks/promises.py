@@ -191,7 +191,7 @@ def max_surge(spec: JsonObject) -> int:
 def has_template_of(deployment: JsonObject, instance: JsonObject) -> bool:
     """Return True if the instance has the template that the cell's deployment has now."""
     template = deployment["spec"]["template"]
-    return _has_template(instance, template["spec"], _city_restart(template.get("metadata", {})))
+    return _has_template(instance, template, _city_restart(template.get("metadata", {})))
 
 
 def has_template_of_city(state: ClusterState, deployment: JsonObject, instance: JsonObject) -> bool:
@@ -201,16 +201,17 @@ def has_template_of_city(state: ClusterState, deployment: JsonObject, instance: 
     other, with the last restart that the workload records for the city. A deployment that lost the
     restart would make every current instance of the city look outdated.
     """
-    template, restarted_at = deployment["spec"]["template"], _recorded_restart(state, deployment)
-    same_restart = _workload_restart(instance["metadata"]) == _workload_restart(
-        template.get("metadata", {})
+    template = deployment["spec"]["template"]
+    return _has_template(instance, template, _recorded_restart(state, deployment))
+
+
+def _has_template(instance: JsonObject, template: JsonObject, city_restarted_at: str) -> bool:
+    found, metadata = instance["metadata"], template.get("metadata", {})
+    return (
+        all(instance["spec"].get(name) == value for name, value in template["spec"].items())
+        and _workload_restart(found) == _workload_restart(metadata)
+        and _city_restart(found) == city_restarted_at
     )
-    return same_restart and _has_template(instance, template["spec"], restarted_at)
-
-
-def _has_template(instance: JsonObject, template: JsonObject, restarted_at: str) -> bool:
-    same_spec = all(instance["spec"].get(name) == value for name, value in template.items())
-    return same_spec and _city_restart(instance["metadata"]) == restarted_at
 
 
 def _recorded_restart(state: ClusterState, deployment: JsonObject) -> str:
