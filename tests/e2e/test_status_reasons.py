@@ -93,29 +93,37 @@ def test_an_instance_is_not_programmed_yet_while_it_is_set_up(
 
 
 def test_an_instance_reports_that_it_stops(topology: Topology, project: Api) -> None:
-    path = f"{NAMESPACE}/workloads"
-    project.create(path, workload("ending", "DFW"))
-    eventually(
-        lambda: condition(project.find(f"{path}/ending"), "Available")[0] == "True", "it is ready"
-    )
+    path, body = f"{NAMESPACE}/workloads", workload("ending", "DFW", replicas=2)
+    project.create(path, body)
+
+    def ready_replicas() -> int:
+        return int((project.find(f"{path}/ending") or {}).get("status", {}).get("readyReplicas", 0))
+
+    eventually(lambda: ready_replicas() == 2, "both instances are ready")
     dfw = cell(topology, "dfw")
-    server = one(dfw, SERVERS, "ending")
+    (server,) = [s for s in objects_of(dfw, SERVERS, "ending") if _is_second(s)]
     namespace = f"/apis/{SERVER.api_version}/namespaces/{server['metadata']['namespace']}"
     server_path = path_in(namespace, server, SERVER.plural)
     own = server["metadata"]["finalizers"]
     dfw.patch(server_path, {"metadata": {"finalizers": [*own, HOLD]}})
-    project.delete(f"{path}/ending")
+    body["spec"]["placements"][0]["scaleSettings"]["minReplicas"] = 1
+    project.patch(f"{path}/ending", {"spec": {"placements": body["spec"]["placements"]}})
 
     def is_stopping() -> bool:
-        found = objects_of(project, INSTANCES, "ending")
+        found = [i for i in objects_of(project, INSTANCES, "ending") if _is_second(i)]
         return [condition(i, "Available") for i in found] == [("False", "Stopping")]
 
     try:
         eventually(is_stopping, "Available has the reason Stopping")
     finally:
-        remaining = one(dfw, SERVERS, "ending")["metadata"].get("finalizers", [])
+        remaining = (dfw.find(server_path) or server)["metadata"].get("finalizers", [])
         kept = [finalizer for finalizer in remaining if finalizer != HOLD]
         dfw.patch(server_path, {"metadata": {"finalizers": kept or None}})
+    eventually(lambda: len(objects_of(project, INSTANCES, "ending")) == 1, "it is gone")
+
+
+def _is_second(obj: Object) -> bool:
+    return str(obj["metadata"]["name"]).endswith("-1")
 
 
 def test_a_missing_network_is_reported_by_the_workload(topology: Topology, project: Api) -> None:
