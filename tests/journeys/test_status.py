@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from datum_compute.api.conditions import find_condition
 from datum_compute.api.kinds import CLUSTER, DEPLOYMENT, EVENT, INSTANCE, LOCATION_BINDING, WORKLOAD
 from datum_compute.api.meta.codec import decode
@@ -83,6 +85,88 @@ def test_scaling_down_healthy_instances_causes_no_warning() -> None:
         assert "Stopping" in {e["reason"] for e in events}
 
     on_platform(story)
+
+
+@pytest.mark.parametrize(
+    ("image", "reason"),
+    [("exit.example/web:1", "Stopped"), ("stuck.example/web:1", "Provisioning")],
+)
+def test_the_reason_of_an_instance_is_carried_up_to_the_workload(image: str, reason: str) -> None:
+    async def story(platform: Platform) -> None:
+        await platform.deploy(image)
+        available = await platform.until_reason(reason)
+        (instance,) = (await platform.project.list(INSTANCE)).items
+        (deployment,) = (await platform.project.list(DEPLOYMENT)).items
+        ready = find_condition(instance.status.conditions, "Ready")
+        of_city = find_condition(deployment.status.conditions, "Available")
+        assert ready is not None
+        assert of_city is not None
+        assert (ready.status, ready.reason) == ("False", reason)
+        assert (of_city.reason, of_city.message) == (reason, ready.message)
+        assert (available.status, available.message) == ("False", ready.message)
+
+    on_platform(story)
+
+
+def test_programmed_is_unknown_while_a_machine_is_set_up() -> None:
+    async def story(platform: Platform) -> list[tuple[str, str]]:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        found = [
+            (condition["status"], condition["reason"])
+            for change in platform.writes
+            if (change.plane, change.key.resource) == (CELL, INSTANCE.resource)
+            for condition in decode(change.body or b"{}").get("status", {}).get("conditions", ())
+            if condition["type"] == "Programmed"
+        ]
+        return list(dict.fromkeys(found))
+
+    assert on_platform(story) == [
+        ("Unknown", "Pending"),
+        ("Unknown", "ProgrammingInProgress"),
+        ("True", "Programmed"),
+    ]
+
+
+def test_an_instance_that_is_removed_reports_that_it_stops() -> None:
+    async def story(platform: Platform) -> None:
+        await platform.deploy(replicas=2)
+        await platform.until_ready("web:1", 2)
+        provider = platform.host.providers[CELL]
+        provider.stop_s = provider.remove_s = 60.0
+        placement = {"name": "default", "cityCodes": ["DFW"], "scaleSettings": SCALE}
+        await platform.change(placements=[placement])
+        await asyncio.sleep(5)
+        copies = (await platform.project.list(INSTANCE)).items
+        found = {
+            i.metadata.name[-1]: find_condition(i.status.conditions, "Available") for i in copies
+        }
+        kept, removed = found["0"], found["1"]
+        assert kept is not None
+        assert removed is not None
+        assert (kept.status, removed.status, removed.reason) == ("True", "False", "Stopping")
+
+    on_platform(story)
+
+
+def test_a_change_of_only_the_scale_keeps_the_updated_replicas() -> None:
+    async def story(platform: Platform) -> list[int]:
+        await platform.deploy(replicas=2)
+        await platform.until_ready("web:1", 2)
+        scale = {**SCALE, "minReplicas": 3}
+        placement = {"name": "default", "cityCodes": ["DFW"], "scaleSettings": scale}
+        written = len(platform.writes)
+        await platform.change(placements=[placement])
+        await platform.until_ready("web:1", 3)
+        return [
+            decode(change.body)["status"]["updatedReplicas"]
+            for change in list(platform.writes)[written:]
+            if (change.plane, change.key.resource) == (PROJECT, WORKLOAD.resource) and change.body
+        ]
+
+    updated = on_platform(story)
+    assert sorted(updated) == updated
+    assert (updated[0], updated[-1]) == (2, 3)
 
 
 def test_a_cell_is_unreachable_after_half_a_minute_and_not_after_one_missed_probe() -> None:
