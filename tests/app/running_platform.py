@@ -20,6 +20,7 @@ from datum_compute.api.services import ServiceEntitlement, ServiceEntitlementSpe
 from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.app.platform import (
     BOOTSTRAP,
+    ControllerOptions,
     PlaneLayout,
     Platform,
     PlatformOptions,
@@ -48,6 +49,7 @@ class Running:
         self.machines: dict[PlaneName, MachineTable] = {}
         self.stop_s = 0.0  # how long a machine takes to stop
         self.deprecation_grace_s = DEPRECATION_GRACE_S
+        self.enforces_quota = True
         self.platform: Platform
         self.task: asyncio.Task[None]
 
@@ -64,7 +66,8 @@ class Running:
             self.disk,
             credentials,
             PlatformOptions(
-                admission=AdmissionOptions(deprecation_grace_s=self.deprecation_grace_s)
+                control=ControllerOptions(enforces_quota=self.enforces_quota),
+                admission=AdmissionOptions(deprecation_grace_s=self.deprecation_grace_s),
             ),
         )
         await self.platform.load()

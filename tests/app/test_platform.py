@@ -8,11 +8,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from datum_compute.api.kinds import WORKLOAD
+from datum_compute.api.compute.instance import QUOTA_GRANTED, READY
+from datum_compute.api.conditions import Reason, find_condition, is_true
+from datum_compute.api.kinds import BUCKET, CLAIM, INSTANCE, WORKLOAD
 from datum_compute.api.planes import cell_plane
 from datum_compute.store.journal import Entry, MemoryJournal
 from testkit.sim.actors.users import DesiredWorkload, manifest
-from tests.app.running_platform import FIRST, Running, on_a_platform
+from tests.app.running_platform import FIRST, Running, on_a_platform, until
 
 
 class SlowDisk(MemoryJournal):
@@ -21,6 +23,47 @@ class SlowDisk(MemoryJournal):
     async def append(self, batch: Sequence[Entry]) -> None:
         await asyncio.sleep(0.1)
         await super().append(batch)
+
+
+def test_no_instance_waits_for_quota_while_an_operator_has_switched_it_off() -> None:
+    async def story(running: Running) -> None:
+        project = running.client(FIRST)
+
+        async def number_of_buckets() -> int:
+            return len((await project.list(BUCKET)).items)
+
+        async def has_buckets() -> bool:
+            return await number_of_buckets() > 0
+
+        async def has_no_buckets() -> bool:
+            return await number_of_buckets() == 0
+
+        async def all_run() -> bool:
+            items = (await project.list(INSTANCE)).items
+            return len(items) == 11 and all(is_true(i.status.conditions, READY) for i in items)
+
+        await until(has_buckets)
+        await running.stop()
+        running.enforces_quota = False
+        await running.start()
+        project = running.client(FIRST)
+        await until(has_no_buckets)
+        web = manifest(("first", "web"), DesiredWorkload("web:1", 11, ("DFW",)))
+        await project.create_plain(WORKLOAD, web)
+        await until(all_run)
+        conditions = [
+            find_condition(instance.status.conditions, QUOTA_GRANTED)
+            for instance in (await project.list(INSTANCE)).items
+        ]
+        assert {c.reason for c in conditions if c is not None} == {Reason.QUOTA_DISABLED}
+        assert (await project.list(CLAIM)).items == []
+        await running.stop()
+        running.enforces_quota = True
+        await running.start()
+        project = running.client(FIRST)
+        await until(has_buckets)
+
+    on_a_platform(story, cell_plane("dfw"))
 
 
 def test_no_controller_logs_a_warning_when_the_platform_stops(
