@@ -272,6 +272,38 @@ def test_a_rollout_of_one_instance_never_leaves_the_city_without_service() -> No
     assert on_platform(story) == [1, 1]
 
 
+@pytest.mark.parametrize("delay_s", [0.6, 1.7])
+@pytest.mark.parametrize("image", ["web:1", "web:2", "web:3"])
+def test_a_workload_that_was_stopped_during_a_rollout_with_surge_continues_it(
+    delay_s: float, image: str
+) -> None:
+    """The template stays, is undone or is changed again while the workload is stopped."""
+
+    async def story(platform: Platform) -> None:
+        await platform.deploy()
+        await platform.until_ready("web:1")
+        await platform.change_image("web:2")
+        await asyncio.sleep(delay_s)
+        await platform.change(stopped=True)
+        await platform.until_reason("Stopped")
+        before = {ref_of(i) for i in await platform.instances() if not i.is_terminating}
+        await platform.change_image(image)
+        await asyncio.sleep(30)
+        assert {ref_of(i) for i in await platform.instances()} == before
+        await platform.change(stopped=False)
+        has_served = False
+        for _ in range(400):
+            found = await platform.instances()
+            serves = any(is_ready(i) and not i.is_terminating for i in found)
+            has_served = has_served or serves
+            assert serves or not has_served, "the rollout removed the last serving instance"
+            await asyncio.sleep(0.05)
+        await platform.until_ready(image)
+        assert (await platform.workload()).status.surge_replicas == 0
+
+    on_platform(story, boot_s=1.0)
+
+
 def test_a_status_describes_its_observed_generation() -> None:
     async def story(platform: Platform) -> bool:
         await platform.deploy()
