@@ -99,7 +99,7 @@ def test_every_namespace_is_listed_and_counted(cli: CliRunner, world: World) -> 
             (found,) = (await client.list(kind, "default")).items
             body = {**to_json(found), "metadata": {"namespace": "other", "name": "api-dfw-0"}}
             body["metadata"]["labels"] = {CITY_CODE: "DFW"}
-            await client.create(kind, from_json(body, kind.model))
+            await client.create(kind, from_json(body, kind.model), with_status=True)
 
     world.do(elsewhere)
     assert cli.run("workloads", "-A") == 0
