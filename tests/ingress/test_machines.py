@@ -143,6 +143,8 @@ def test_a_machine_that_is_confirmed_as_idle_is_woken_by_the_next_connection() -
     async def story(pool: Pool) -> None:
         link = pool.connect()
         pool.machines.track([RUNNING])
+        assert not pool.machines.confirm_idle(MACHINE_ID, 0.5), "it is new"
+        await asyncio.sleep(0.5)
         assert pool.machines.confirm_idle(MACHINE_ID, 0.5)
         pool.machines.track([RUNNING])  # reported before it fell asleep
         await pool.machines.ensure_awake(MACHINE_ID, 0.0)

@@ -129,7 +129,10 @@ class MachinePool:
     # --- machines
 
     def track(self, backends: Iterable[Backend]) -> None:
-        """Add machines, and update their policy and reported state."""
+        """Add machines, and update their policy and reported state.
+
+        The idle time of a new machine starts now.
+        """
         for backend in backends:
             if backend.sleep is None:
                 self._machines.pop(backend.machine_id, None)
@@ -142,6 +145,7 @@ class MachinePool:
                     WakeState.ASLEEP if backend.asleep else WakeState.UNKNOWN,
                     self._elapsed_s() - REPORTS_IGNORED_S,
                 )
+                self._idle_since_s.setdefault(backend.machine_id, self._elapsed_s())
             machine.backend, machine.hold_s = backend, backend.sleep.hold_s
             if self._elapsed_s() - machine.changed_s >= REPORTS_IGNORED_S:
                 if backend.asleep:

@@ -24,6 +24,7 @@ from datum_compute.api.errors import Unreachable
 from datum_compute.api.http import Request
 from datum_compute.app.ingress_server import DIRECTORY_FLAG as INGRESS_FLAG
 from datum_compute.app.ingress_server import LOCK_FILE as INGRESS_LOCK
+from datum_compute.app.ingress_server import SOCKET_FILE as INGRESS_SOCKET
 from datum_compute.app.state_directory import describe_disk_problem
 from datum_compute.cli.errors import OtherError, TimedOutError
 from datum_compute.client.transport.http1 import Http1Transport
@@ -237,6 +238,7 @@ async def stop_ingress(state_dir: Path) -> int | None:
         except ProcessLookupError:
             return pid
         if await _has_ended(pid, state_dir, 5.0, INGRESS_FLAG):
+            (state_dir / INGRESS_SOCKET).unlink(missing_ok=True)  # a killed process leaves it
             return pid
     raise OtherError(f"The ingress in {state_dir} (pid {pid}) cannot be stopped.")
 
