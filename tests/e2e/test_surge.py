@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 NAME = "surged"
 CITIES = ("dfw", "ord")
 # Long enough that samples catch the surge instance.
-MIN_READY_S = 2
+MIN_READY_S = 5
 
 
 def a_workload(image: str) -> Object:
@@ -38,7 +38,6 @@ class Samples:
     topology: Topology
     project: Api
     surge_replicas: list[int] = field(default_factory=list)
-    covered_replicas: list[int] = field(default_factory=list)
     # Cities in which a surge instance was ready, in this order.
     surge_cities: list[str] = field(default_factory=list)
     # Cities in which a sample found no ready instance.
@@ -60,7 +59,6 @@ class Samples:
         status: Object = found["status"]
         assert is_true(found, "Available")
         self.surge_replicas.append(status["surgeReplicas"])
-        self.covered_replicas.append(status["coveredReplicas"])
         is_current = status["observedGeneration"] == found["metadata"]["generation"]
         return status if is_current else {}
 
@@ -87,7 +85,6 @@ def test_a_surge_instance_serves_while_the_only_instance_is_replaced(
     assert samples.interrupted == set()
     assert samples.surge_cities == ["dfw", "ord"]
     assert set(samples.surge_replicas) == {0, 1}, "the cities follow each other"
-    assert 1 in samples.covered_replicas
     after = instances_of(topology)
     assert after.keys() == before.keys(), "the surge instances are gone"
     assert not set(after.values()) & set(before.values()), "all instances are replaced"
