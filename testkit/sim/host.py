@@ -416,7 +416,7 @@ class ManagingProcess:
             options=ManagerOptions(single_project=single, reach=None if single else self._client),
         )
         clients = {plane: await self._client(plane) for plane in roles.remote_planes}
-        engage_configured_planes(manager, clients, is_single_cluster=bool(single))
+        engage_configured_planes(manager, clients, roles.controllers)
         await manager.run()
 
     async def _client(self, plane: PlaneName) -> Client:

@@ -179,7 +179,7 @@ class LeadingProcess:
             options=ManagerOptions(fence=check, reach=fenced_client),
         )
         clients = {plane: await fenced_client(plane) for plane in self.planes}
-        engage_configured_planes(manager, clients, is_single_cluster=False)
+        engage_configured_planes(manager, clients, self.controllers)
         await lead_all(elections, manager.run)
 
     def is_ready(self) -> bool:

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from datum_compute.api.inventory import Holdings
 from datum_compute.api.labels import FEDERATION_FINALIZERS
-from datum_compute.api.planes import PLATFORM, PlaneName, plane_role
+from datum_compute.api.planes import PlaneName, plane_role
 from datum_compute.app.environment import ProcessEnvironment
 from datum_compute.client.client import Client
 from datum_compute.controllers import registry
@@ -101,7 +101,12 @@ def build_manager(
             options.single_project,
             enforces_quota=options.enforces_quota,
             membership=(
-                ProjectMembership(manager, reach, options.project_scope)
+                ProjectMembership(
+                    manager,
+                    reach,
+                    options.project_scope,
+                    follows_platform=_has_membership(controllers),
+                )
                 if reach is not None
                 else None
             ),
@@ -128,18 +133,24 @@ def build_manager(
 
 
 def engage_configured_planes(
-    manager: Manager[Context], clients: Mapping[PlaneName, Client], *, is_single_cluster: bool
+    manager: Manager[Context],
+    clients: Mapping[PlaneName, Client],
+    controllers: Sequence[Controller[Context]],
 ) -> None:
     """Engage the planes that are known when the process starts.
 
-    A process with the platform plane reads there whether a project is entitled and whether it is
-    suspended. Until then it does not reconcile the workloads of the project. Otherwise a restart
-    would run the instances of a suspended project for a moment.
+    If the process has the controller of membership, that controller reads on the platform plane
+    whether a project is entitled and whether it is suspended. Until then the workloads of the
+    project are not reconciled. Otherwise a restart would run the instances of a suspended project
+    for a moment.
     """
-    has_membership = PLATFORM in clients and not is_single_cluster
     for plane, client in clients.items():
-        is_undecided = has_membership and plane_role(plane) == "project"
+        is_undecided = _has_membership(controllers) and plane_role(plane) == "project"
         manager.engage(plane, client, entitled=not is_undecided)
+
+
+def _has_membership(controllers: Sequence[Controller[Context]]) -> bool:
+    return any(controller in registry.PROJECT_MEMBERSHIP for controller in controllers)
 
 
 def build_event_recorder(

@@ -252,8 +252,9 @@ async def _build_controller_run(
     pods = _build_pod_drivers(connections, clients)
     drivers: Mapping[PlaneName, Driver] = pods or _build_simulated_drivers(connections)
     is_single_cluster = connections.is_single_cluster
+    controllers = _select_controllers(settings)
     manager = build_manager(
-        _select_controllers(settings),
+        controllers,
         {plane: FencedDriver(driver, check_leading) for plane, driver in drivers.items()},
         environment,
         telemetry=ManagerTelemetry(recorder.record, tracer, metrics),
@@ -268,7 +269,7 @@ async def _build_controller_run(
             ),
         ),
     )
-    engage_configured_planes(manager, clients, is_single_cluster=is_single_cluster)
+    engage_configured_planes(manager, clients, controllers)
     tasks = [recorder.run, *(driver.run for driver in pods.values())]
     tasks += [heartbeat.run for heartbeat in _build_heartbeats(connections, manager, clients)]
     run = ControllerRun(manager, tasks, elections)

@@ -26,12 +26,19 @@ class ProjectMembership:
     """The engaged, entitled and suspended planes of projects.
 
     ``reach`` returns the client with which controllers access a plane. With ``scope`` they read
-    only the objects of a project that have its labels.
+    only the objects of a project that have its labels. ``follows_platform`` is True if the projects
+    of the process are those that the platform plane contains, and not a list in its configuration.
     """
 
     def __init__(
-        self, manager: Manager[Any], reach: Reach, scope: LabelScope | None = None
+        self,
+        manager: Manager[Any],
+        reach: Reach,
+        scope: LabelScope | None = None,
+        *,
+        follows_platform: bool = False,
     ) -> None:
+        self.follows_platform = follows_platform
         self._manager = manager
         self._reach = reach
         self._scope = scope

@@ -17,9 +17,11 @@ from datum_compute.api.planes import HUB, PLATFORM, PlaneName
 from datum_compute.api.resourcemanager import Organization, Project, ProjectOwner, ProjectSpec
 from datum_compute.app.controllers import ManagerOptions
 from datum_compute.client.client import Client
+from datum_compute.controllers.context import Context
 from datum_compute.controllers.network.ip_allocations import CONTROLLER
+from datum_compute.controllers.registry import PROJECT_MEMBERSHIP
 from datum_compute.planning.network.prefixes import allocation_name
-from datum_compute.runtime.controller import Key
+from datum_compute.runtime.controller import Controller, Key
 from datum_compute.runtime.informer import ObjectChange
 from testkit.builders import an_instance
 from testkit.sim.loop import VirtualLoop
@@ -53,8 +55,17 @@ def test_an_instance_that_exists_checks_no_prefix(old: Instance | None) -> None:
     assert keys_of(ObjectChange(old, instance_at("10.128.16.2"))) == []
 
 
-@pytest.mark.parametrize("exists", [True, False])
-def test_an_allocation_is_deleted_if_its_project_does_not_exist(exists: bool) -> None:
+@pytest.mark.parametrize(
+    ("exists", "controllers", "is_kept"),
+    [
+        (True, (CONTROLLER, *PROJECT_MEMBERSHIP), True),
+        (False, (CONTROLLER, *PROJECT_MEMBERSHIP), False),
+        (False, (CONTROLLER,), True),  # projects are listed in the configuration
+    ],
+)
+def test_an_allocation_is_deleted_if_the_platform_has_no_such_project(
+    exists: bool, controllers: tuple[Controller[Context], ...], is_kept: bool
+) -> None:
     """A create request may arrive after its project was deleted."""
 
     async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
@@ -81,8 +92,8 @@ def test_an_allocation_is_deleted_if_its_project_does_not_exist(exists: bool) ->
             return planes.client(plane)
 
         options = ManagerOptions(reach=reach)
-        async with running(CONTROLLER, loop, planes, PLATFORM, HUB, options=options):
+        async with running(controllers, loop, planes, PLATFORM, HUB, options=options):
             await asyncio.sleep(5)
         return [found.metadata.name for found in (await platform.list(IP_ALLOCATION)).items]
 
-    assert bool(with_planes(test)) == exists
+    assert bool(with_planes(test)) == is_kept

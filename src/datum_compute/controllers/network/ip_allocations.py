@@ -61,8 +61,11 @@ async def reconcile(context: Context, key: Key) -> Outcome:
 
 
 async def _observe_project(context: Context, allocation: IPAllocation) -> HolderState:
-    """Read the project live. A create request may arrive after its project was deleted."""
-    if context.membership is None:
+    """Read the project live. A create request may arrive after its project was deleted.
+
+    If projects are listed in the configuration, another manager may work on this one.
+    """
+    if context.membership is None or not context.membership.follows_platform:
         return HolderState.UNKNOWN
     platform = context.planes.require(PLATFORM)
     project = await platform.get_uncached(PROJECT, Ref("", allocation.spec.project))
