@@ -1,12 +1,13 @@
-"""The causes why something is not available: their rank, and their way from Instance to Workload.
+"""Rank of the reasons why an Instance, WorkloadDeployment or Workload is not available.
 
-- There is one table for Instances, WorkloadDeployments and Workloads. Where several causes apply,
-  the one with the highest rank is reported. Ties go to the first in the order of the caller:
-  conditions of an Instance, ordinals of a deployment, then placement and name of the deployments.
-- A cause keeps its reason and message from the Instance to the Workload. The exceptions are the
-  reasons that the API defines for a deployment (``as_deployment_reason``).
-- A reason that is not in the table has rank 0. That includes the steps of a normal start and the
-  reasons of other providers.
+- If several causes apply, the one with the highest rank is reported. Among causes of equal rank it
+  is the first. Callers pass causes in a fixed order: instances by ordinal, deployments by placement
+  and name.
+- A WorkloadDeployment reports the reason and message of its worst Instance, and a Workload those of
+  its worst deployment. Only reasons that the API names differently on a deployment are replaced
+  (``as_deployment_reason``).
+- A reason that is not in the table has rank 0, such as the steps of a normal start and the reasons
+  of other providers.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ RANK: dict[str, int] = {
     # Quota.
     Reason.PENDING_QUOTA: 3,
     Reason.QUOTA_NOT_GRANTED: 3,
-    # The instance has no machine that serves, or its city has no cell.
+    # The machine of the instance does not serve yet, or no cell accepts the deployment.
     Reason.NETWORK_PROVISIONING: 2,
     Reason.NO_MATCHING_LOCATION: 2,
     Reason.CELL_DRAINED: 2,
@@ -50,7 +51,7 @@ RANK: dict[str, int] = {
     Reason.UNSCHEDULABLE: 2,
     Reason.NOT_READY: 2,
     Reason.PROVISIONING: 1,
-    # Summaries and waits that state no cause.
+    # Reported only if no other reason applies: summaries, and steps that wait for another object.
     Reason.PENDING_PROGRAMMING: -1,
     Reason.REMOVING: -1,
     Reason.INSTANCES_PROVISIONING: -2,
@@ -61,7 +62,7 @@ RANK: dict[str, int] = {
 # Available of a deployment whose instances report no cause.
 NO_INSTANCES = ConditionValue(FALSE, Reason.INSTANCES_PROVISIONING, "No instances available yet")
 
-# A denied quota has a different reason on each kind of object. All of them are part of the API.
+# A denied quota claim has a different reason on each kind of object, as the API defines.
 # QuotaGranted of an Instance has the reason of the denied claim (``as_quota_granted_reason``).
 QUOTA_DENIED_ON_INSTANCE = Reason.PENDING_QUOTA  # Ready, Programmed, Available
 QUOTA_DENIED_ON_DEPLOYMENT = Reason.QUOTA_NOT_GRANTED  # Available; also of a Workload
@@ -69,11 +70,11 @@ QUOTA_DENIED_ON_REPLICAS = Reason.QUOTA_EXCEEDED  # ReplicasReady of a WorkloadD
 QUOTA_DENIED = frozenset(
     {QUOTA_DENIED_ON_INSTANCE, QUOTA_DENIED_ON_DEPLOYMENT, QUOTA_DENIED_ON_REPLICAS}
 )
-# Reasons of QuotaGranted while the project has less quota than the instance needs.
+# Reasons of QuotaGranted if the project has less quota than the instance needs.
 TOO_LITTLE_QUOTA = frozenset({Reason.QUOTA_EXCEEDED, Reason.QUOTA_NO_BUDGET})
 
-# The reason of a deployment for the Ready reason of an instance, where the two differ.
-_ON_DEPLOYMENT: dict[str, Reason] = {
+# The Available reason of a deployment by the Ready reason of its instance, if the two differ.
+_DEPLOYMENT_REASONS: dict[str, Reason] = {
     QUOTA_DENIED_ON_INSTANCE: QUOTA_DENIED_ON_DEPLOYMENT,
     Reason.AWAITING_PROPAGATION: Reason.REFERENCED_DATA_NOT_READY,
     Reason.RESOLVING: Reason.REFERENCED_DATA_NOT_READY,
@@ -85,7 +86,7 @@ def rank_of(reason: str) -> int:
 
 
 def worst_cause(causes: Iterable[ConditionValue]) -> ConditionValue | None:
-    """Return the cause of the highest rank, the first one of equal ranks; None without causes."""
+    """Return the first cause of the highest rank; None if there are no causes."""
     return max(causes, key=lambda cause: rank_of(cause.reason), default=None)
 
 
@@ -98,7 +99,7 @@ def as_quota_granted_reason(claim_reason: str) -> Reason:
 
 def as_deployment_reason(instance_reason: str) -> str:
     """Return the Available reason of a deployment for the Ready reason of one of its instances."""
-    return _ON_DEPLOYMENT.get(instance_reason, instance_reason)
+    return _DEPLOYMENT_REASONS.get(instance_reason, instance_reason)
 
 
 def as_replicas_ready_reason(instance_reason: str) -> str:

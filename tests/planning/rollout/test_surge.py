@@ -27,8 +27,8 @@ from datum_compute.planning.plan import Create, Delete, Plan, is_deferred
 from datum_compute.planning.rollout.slots import ServiceState, service_state
 from datum_compute.planning.rollout.status import deployment_status, is_complete, plan_deployment
 from datum_compute.planning.rollout.surge import (
-    PATIENCE_S,
     SURGE_AVAILABLE,
+    SURGE_WAIT_MAX_S,
     surge_max,
     unavailable_max,
 )
@@ -305,10 +305,10 @@ def test_an_undecided_claim_is_given_up_after_some_time() -> None:
     found = city()
     found.reconcile()
     found.instances[1] = waiting_for_quota(found.instances[1])
-    found.now = at(PATIENCE_S - 1)
+    found.now = at(SURGE_WAIT_MAX_S - 1)
     assert found.plan().requeue_after_s == 1
     assert found.reconcile() == []
-    found.now = at(PATIENCE_S)
+    found.now = at(SURGE_WAIT_MAX_S)
     assert found.reconcile() == ["delete-1"]
     assert found.surge_condition() is not None
 
@@ -318,7 +318,7 @@ def test_a_surge_instance_without_a_host_is_given_up_after_some_time() -> None:
     found.reconcile()
     found.instances[1] = with_ready_reason(found.instances[1], "Unschedulable")
     assert found.reconcile() == []
-    found.now = at(PATIENCE_S)
+    found.now = at(SURGE_WAIT_MAX_S)
     assert found.reconcile() == ["delete-1"]
     assert found.surge_condition() is not None
 
@@ -332,10 +332,10 @@ def test_a_surge_instance_that_was_stopped_gets_time_to_find_a_host_again() -> N
     found.now = at(200)
     found.deployment = with_stopped(found.deployment, stopped=False)
     found.instances[1] = with_ready_reason(found.instances[1], "Unschedulable")
-    for seconds in (0, PATIENCE_S - 1):
+    for seconds in (0, SURGE_WAIT_MAX_S - 1):
         found.now = at(200 + seconds)
         assert found.reconcile() == []
-    found.now = at(200 + PATIENCE_S)
+    found.now = at(200 + SURGE_WAIT_MAX_S)
     assert found.reconcile() == ["delete-1"]
 
 
@@ -344,7 +344,7 @@ def test_a_stopped_rollout_does_not_continue_without_surge() -> None:
     found.reconcile()
     found.deployment = with_stopped(found.deployment, stopped=True)
     found.instances[1] = waiting_for_quota(found.instances[1])
-    found.now = at(PATIENCE_S)
+    found.now = at(SURGE_WAIT_MAX_S)
     assert found.reconcile() == []
     assert found.surge_condition() is None
 

@@ -3,7 +3,7 @@
 Rules:
 - The name of an Instance is ``<deployment>-<ordinal>`` and alone determines its slot, because names
   are unique. Labels repeat the ordinal for readers and are repaired if they are wrong.
-- Every other Instance that a deployment controls is unslotted.
+- Every Instance of a deployment that has another name is unslotted.
 - A new Instance has the template, the labels that identify it on every plane, and the scheduling
   gates.
 - A Ready instance is available after it has been Ready for ``minReadySeconds``.
@@ -94,7 +94,7 @@ UNCHECKED_MIN_READY_S = 5
 
 @dataclass(frozen=True, slots=True)
 class MinReady:
-    """The rule when a Ready instance counts as available: after ``seconds``, as of ``now``.
+    """The rule when an instance counts as available: at ``now`` it is Ready for ``seconds``.
 
     ``unobserved`` are uids of instances whose recorded readiness no driver has confirmed since this
     process started. A rollout neither counts them as available nor replaces them as broken.
@@ -128,14 +128,14 @@ def _ready_since(instance: Instance) -> str | None:
     return ready.last_transition_time
 
 
-# With this rule every Ready instance is available.
+# With this rule an instance is available as soon as it is Ready.
 WITHOUT_DELAY = MinReady()
 
 
 def min_ready_seconds(deployment: WorkloadDeployment, *, simulated: bool) -> int:
     """Return how long an instance of the deployment must be Ready to be available.
 
-    ``simulated`` is True if the cell runs the simulated driver, whose Ready is sufficient.
+    ``simulated`` is True if the cell runs the simulated driver, where Ready is sufficient.
     """
     configured = deployment.spec.scale_settings.min_ready_seconds
     if configured is not None:
@@ -155,7 +155,7 @@ def has_readiness_check(template: InstanceTemplate) -> bool:
 
 
 NO_SLOT = -1
-_DIGITS_MAX = 9
+_ORDINAL_DIGITS_MAX = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +197,8 @@ def _slot_of(deployment_name: str, name: str) -> int:
 
 def _number_at_end(name: str) -> int:
     text = name.rpartition("-")[2]
-    readable = text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX
-    return int(text) if readable else NO_SLOT
+    is_number = text.isascii() and text.isdecimal() and len(text) <= _ORDINAL_DIGITS_MAX
+    return int(text) if is_number else NO_SLOT
 
 
 def slots_of(
@@ -254,7 +254,7 @@ def is_ready(instance: Instance) -> bool:
 
 
 class ServiceState(Enum):
-    """Whether an instance serves, as far as rollouts and their disruption budget count it."""
+    """Whether rollouts and their disruption budget count an instance as serving."""
 
     SERVING = "Serving"
     DOWN = "Down"
@@ -264,10 +264,10 @@ class ServiceState(Enum):
 def service_state(instance: Instance) -> ServiceState:
     """Return whether the instance serves.
 
-    An instance whose readiness became Unknown probably still serves: its driver has restarted and
-    has not observed the machine yet. An instance that was Unknown from the beginning, or has no
-    Ready condition, was never observed. If such an instance has scheduling gates it is down,
-    because no machine is started while any gate is left.
+    If Ready became Unknown, the instance probably still serves: its driver has restarted and has
+    not observed the machine yet. If Ready was Unknown from the beginning, or is missing, no driver
+    has observed the machine. An instance with scheduling gates that is not Ready is down, because
+    its machine is started only when no gate is left.
     """
     return _service_state(instance, find_condition(instance.status.conditions, READY))
 
@@ -299,10 +299,10 @@ def wanted_replicas(deployment: WorkloadDeployment) -> int:
 _template_fields = attrgetter(*TemplateSpec.__struct_fields__)
 
 
-def is_current(instance: Instance, current: str, template: TemplateSpec) -> bool:
+def is_current(instance: Instance, current_hash: str, template: TemplateSpec) -> bool:
     """Return True if both the recorded hash and the spec of the instance match the template.
 
     The spec is compared as well, because users can edit the spec of an instance by hand.
     """
-    same_hash = instance.spec.controller.template_hash == current
+    same_hash = instance.spec.controller.template_hash == current_hash
     return same_hash and bool(_template_fields(instance.spec) == _template_fields(template))

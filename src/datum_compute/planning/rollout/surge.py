@@ -6,16 +6,16 @@ ordinals ``minReplicas`` to ``minReplicas + maxSurge - 1``.
 Rules:
 - Surge instances are created while a desired slot has an outdated instance that serves. Both
   management policies create all of them together, before the first replacement.
-- Each surge instance is created once per template, which ``status.surge`` records. A surge instance
-  that crashes is not created again.
+- Each surge instance is created only once per template, so one that crashes is not created again.
+  ``status.surge`` records the template and the created ordinals.
 - No serving instance of a desired slot is replaced until all surge instances are available. If the
   new image is broken, the old instances therefore keep serving.
-- A surge instance is removed if its quota claim is denied, or if after ``PATIENCE_S`` its claim is
-  undecided or no host has room for it. If none is left, the rollout continues without surge. The
-  status records this as ``SurgeUnavailable`` before the first instance is replaced, so that users
-  see the reason of a loss of service.
-- If the quota does not suffice for both, a desired slot takes precedence over surge instances,
-  provided that enough desired slots serve, at least one.
+- A surge instance is removed if its quota claim is denied, or if after ``SURGE_WAIT_MAX_S`` its
+  claim is undecided or no host has room for it. If no surge instance is left, the rollout continues
+  without surge. The status first records this as ``SurgeUnavailable``, so that users see the reason
+  before the service is interrupted.
+- If the quota does not suffice for a desired slot and the surge instances, the surge instances are
+  removed, provided that enough desired slots serve, at least one.
 - Surge instances are removed when all desired slots are updated and available. Surge instances of
   an older template, as after an undo, are removed as soon as enough other instances serve.
 - A deployment that is paused, stopped or suspended creates no surge instance. A deployment whose
@@ -62,9 +62,9 @@ from datum_compute.planning.rollout.suspension import halt_reason, resumed_at
 from datum_compute.planning.workload.templates import template_hash
 
 SURGE_AVAILABLE = "SurgeAvailable"  # condition type; it exists only while it is False
-# How long a surge instance may wait for the decision about its quota, or for a host.
-PATIENCE_S = 15
-# Requeue delay after a pass that records that a rollout continues without surge.
+# How long a rollout waits until the quota of a surge instance is decided and it has a host.
+SURGE_WAIT_MAX_S = 15
+# Requeue delay after the status has recorded that a rollout continues without surge.
 CONTINUE_AFTER_S = 0.1
 
 
@@ -101,8 +101,8 @@ def unavailable_max(
 class SurgeRemoval:
     """A surge instance to remove, now or, if ``is_deferred``, when enough other instances serve.
 
-    With ``only_if_unchanged`` it is removed only in the version that was read, which does not
-    serve. A newer version may serve.
+    With ``only_if_unchanged`` it is removed only in the version that was read: this version does
+    not serve, but a newer one may.
     """
 
     ordinal: int
@@ -121,9 +121,9 @@ class Surge:
     available: frozenset[int] = frozenset()
     to_create: tuple[int, ...] = ()
     removals: tuple[SurgeRemoval, ...] = ()
-    # No serving instance of a desired slot may be replaced before the next change of a surge slot.
+    # The rollout waits for surge instances, and replaces no serving instance of a desired slot.
     delays_replacement: bool = False
-    # The status records that no surge instance can run, so the rollout may continue without.
+    # The status has recorded that no surge instance can run, so the rollout continues without.
     continues_without: bool = False
     # Why surge instances are missing; empty if none is.
     unavailable_cause: str = ""
@@ -155,6 +155,7 @@ def find_surge(
     record = deployment.status.surge
     if record is None and not desired.is_outdated:
         return NO_SURGE
+    # ``record`` may be of an earlier rollout, with another template.
     is_recorded_rollout = record is not None and record.template_hash == current_hash
     recorded = _surge_ordinals(record.ordinals if record else "", wanted)
     created = _surge_ordinals(record.created if record and is_recorded_rollout else "", wanted)
@@ -174,11 +175,11 @@ def find_surge(
         to_create = tuple(n for n in ordinals if n not in slots.by_ordinal and n not in created)
     created = created | current.keys() | frozenset(to_create)
     resumed = resumed_at(deployment, now)
-    patience_left_s = {n: _patience_left_s(i, resumed, now) for n, i in current.items()}
-    refused = {} if is_halted else _find_refused(current, desired, patience_left_s)
-    available = slots.available & (current.keys() - refused.keys())
+    wait_left_s = {n: _wait_left_s(i, resumed, now) for n, i in current.items()}
+    not_awaited = {} if is_halted else _find_not_awaited(current, desired, wait_left_s)
+    available = slots.available & (current.keys() - not_awaited.keys())
     reported = find_condition(deployment.status.conditions, SURGE_AVAILABLE)
-    cause = next(iter(refused.values()), "")
+    cause = next(iter(not_awaited.values()), "")
     if not cause and is_recorded_rollout and reported is not None:
         cause = reported.message
     is_missing = desired.needs_surge and can_proceed and not found and not to_create
@@ -191,7 +192,7 @@ def find_surge(
         available=available,
         to_create=to_create,
         removals=(
-            *current_removals(current, refused, desired),
+            *current_removals(current, not_awaited, desired),
             *outdated_removals(outdated, slots, desired, can_proceed=can_proceed),
         ),
         delays_replacement=desired.is_outdated
@@ -207,8 +208,8 @@ def find_surge(
         if found or desired.is_outdated or not desired.is_done
         else None,
         requeue_after_s=_requeue_s(
-            patience_left_s.values(),
-            has_new_record=bool(refused) or (bool(cause) and reported is None),
+            wait_left_s.values(),
+            has_new_record=bool(not_awaited) or (bool(cause) and reported is None),
         ),
     )
 
@@ -226,10 +227,11 @@ class _DesiredSlots:
     needs_surge: bool  # at least one instance of an older template serves
     in_service: int  # number of slots whose instance serves
     # How many slots have to be in service during the rollout.
-    required: int
+    required_in_service: int
     # All slots are updated and available, except those that wait for quota.
     is_done: bool
-    # Name of an instance that needs the quota of surge instances; empty if there is none.
+    # Name of an updated instance that lacks quota and is to get that of the surge instances. Empty
+    # if there is none, or if the surge instances have to stay in service.
     short_of_quota: str
 
 
@@ -265,22 +267,22 @@ def _observe_desired_slots(
         is_outdated=is_outdated,
         needs_surge=needs_surge,
         in_service=in_service,
-        required=counted - unavailable_max(spec, counted),
+        required_in_service=counted - unavailable_max(spec, counted),
         is_done=in_service > 0 and awaited <= (slots.available & updated),
         short_of_quota=short_of_quota if in_service >= max(1, wanted - unavailable) else "",
     )
 
 
-def _find_refused(
+def _find_not_awaited(
     current: Mapping[int, Instance],
     desired: _DesiredSlots,
-    patience_left_s: Mapping[int, float],
+    wait_left_s: Mapping[int, float],
 ) -> Mapping[int, str]:
-    """Return the surge instances without which the rollout continues, each with the cause."""
+    """Return the surge instances that the rollout does not wait for, each with the message."""
     causes = {
         number: f"{desired.short_of_quota} needs the quota"
         if desired.short_of_quota
-        else _refusal(instance, is_late=patience_left_s[number] == 0)
+        else _cause_not_to_wait(instance, is_late=wait_left_s[number] == 0)
         for number, instance in current.items()
     }
     return {
@@ -290,40 +292,40 @@ def _find_refused(
     }
 
 
-def _refusal(instance: Instance, *, is_late: bool) -> str:
+def _cause_not_to_wait(instance: Instance, *, is_late: bool) -> str:
     """Return why the rollout does not wait for a surge instance; empty if it does.
 
-    Only missing quota and missing room on hosts are such causes. The rollout waits for an instance
-    that fails for another cause, for example because of its image.
+    It does not wait if quota or room on a host is missing. If the instance fails for another cause,
+    such as its image, the rollout waits, so that the old instances keep serving.
     """
     if QUOTA in gate_names(instance):
         denial = find_quota_denial(instance.status.conditions)
         if denial is not None:
             return denial.message
-        return f"its quota is not decided after {PATIENCE_S} s" if is_late else ""
+        return f"its quota is not decided after {SURGE_WAIT_MAX_S} s" if is_late else ""
     ready = find_condition(instance.status.conditions, READY)
     if ready is None or ready.reason != Reason.UNSCHEDULABLE:
         return ""
     return f"no host has room: {ready.message}" if is_late else ""
 
 
-def _patience_left_s(instance: Instance, resumed: str | None, now: str) -> float:
-    """Return how long the rollout still waits for a surge instance to get quota and a host.
+def _wait_left_s(instance: Instance, resumed: str | None, now: str) -> float:
+    """Return how long the rollout still waits for quota and a host of a surge instance.
 
-    The time starts again at ``resumed``, because an instance that was stopped needs a host again.
+    The wait starts again at ``resumed``, because an instance that was stopped needs a host again.
     """
     if now == EPOCH:  # the time is unknown
-        return PATIENCE_S
+        return SURGE_WAIT_MAX_S
     starts = (instance.metadata.creation_timestamp or EPOCH, resumed or EPOCH)
-    return max(remaining_s(start, PATIENCE_S, now) for start in starts)
+    return max(remaining_s(start, SURGE_WAIT_MAX_S, now) for start in starts)
 
 
 def current_removals(
-    current: Mapping[int, Instance], refused: Mapping[int, str], desired: _DesiredSlots
+    current: Mapping[int, Instance], not_awaited: Mapping[int, str], desired: _DesiredSlots
 ) -> Iterator[SurgeRemoval]:
     for number in sorted(current, reverse=True):
-        if number in refused:
-            yield SurgeRemoval(number, refused[number], only_if_unchanged=True)
+        if number in not_awaited:
+            yield SurgeRemoval(number, not_awaited[number], only_if_unchanged=True)
         elif desired.is_done and not desired.is_outdated:
             yield SurgeRemoval(number, "the rollout is complete")
 
@@ -331,7 +333,7 @@ def current_removals(
 def outdated_removals(
     outdated: Mapping[int, Instance], slots: Slots, desired: _DesiredSlots, *, can_proceed: bool
 ) -> Iterator[SurgeRemoval]:
-    """Yield the removals of outdated surge instances, as far as enough other instances serve.
+    """Yield the removals of outdated surge instances, deferred unless enough others serve.
 
     ``can_proceed`` is False while the deployment is paused, stopped or suspended.
     """
@@ -341,7 +343,7 @@ def outdated_removals(
     for number in sorted(outdated, reverse=True):
         reason = "surge instance of an older template"
         if number in slots.serving:
-            is_deferred = in_service <= desired.required
+            is_deferred = in_service <= desired.required_in_service
             yield SurgeRemoval(number, reason, is_deferred=is_deferred)
             in_service -= not is_deferred
         elif number not in slots.unobserved and is_observed_not_ready(outdated[number]):
@@ -351,9 +353,9 @@ def outdated_removals(
 def _are_all_available(
     found: Mapping[int, Instance], created: frozenset[int], available: frozenset[int]
 ) -> bool:
-    """Return True if there are surge instances, and the rollout has to wait for none of them.
+    """Return True if surge instances exist and all of them are available.
 
-    A surge instance that terminates and is not created again for this template does not count.
+    An instance that is terminating and not created again for this template does not count.
     """
     return bool(found) and all(
         number in available or (instance.is_terminating and number in created)
@@ -361,11 +363,11 @@ def _are_all_available(
     )
 
 
-def _requeue_s(patience_left_s: Iterable[float], *, has_new_record: bool) -> float | None:
-    """Return the delay until a surge instance has waited ``PATIENCE_S``, or after a new record."""
+def _requeue_s(wait_left_s: Iterable[float], *, has_new_record: bool) -> float | None:
+    """Return the delay until the first wait ends, or until after a new record in the status."""
     if has_new_record:
         return CONTINUE_AFTER_S
-    return min((seconds for seconds in patience_left_s if seconds > 0), default=None)
+    return min((seconds for seconds in wait_left_s if seconds > 0), default=None)
 
 
 def surge_conditions(deployment: WorkloadDeployment, surge: Surge, now: str) -> list[Condition]:

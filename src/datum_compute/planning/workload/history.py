@@ -1,12 +1,12 @@
 """The history of a Workload: what changed between revisions, and what ``rollout undo`` restores.
 
 The restart of a workload is an annotation of its template, and that of one city is an entry of
-``spec.restarts``. Both replace instances without another change, so an undo does not count them as
-a difference: it restores the newest template that differs in anything else, exactly as recorded.
+``spec.restarts``. A restart replaces instances and changes nothing else, so an undo ignores it: the
+undo restores the newest template that differs in anything else, exactly as recorded.
 
 A revision is a rollback only if ``rollout undo`` or an automatic rollback made the change. The undo
-annotates the Workload with a ``RequestedRollback``. The annotation stays on the Workload, so a
-later deploy of the same template finds it used by an earlier revision and is not a rollback.
+annotates the Workload with a ``RequestedRollback``, and the annotation stays. Each annotation marks
+only one revision as a rollback: a later deploy of the same template is a change.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def describe_changes(
         lines += _describe_restarts(before, after)
     lines += _describe_placements(before.placements, after.placements)
     lines += render_changes(
-        {"spec": _remaining_fields(before, after)}, {"spec": _remaining_fields(after, after)}
+        {"spec": _other_fields(before, after)}, {"spec": _other_fields(after, after)}
     )
     lines = [line[:_LINE_MAX] for line in lines]
     if len(lines) <= _CHANGES_MAX:
@@ -124,8 +124,11 @@ def _describe_placements(before: list[Placement], after: list[Placement]) -> Ite
             yield f"cities{'' if is_only else ' of ' + placement.name}: {cities}"
 
 
-def _remaining_fields(spec: RecordedSpec, after: RecordedSpec) -> JsonObject:
-    """Return the fields with everything that the lines above describe as it is in ``after``."""
+def _other_fields(spec: RecordedSpec, after: RecordedSpec) -> JsonObject:
+    """Return the fields of ``spec`` that need a description of their own.
+
+    Images, restarts, scale and cities are already described; they get the values of ``after``.
+    """
     template = with_images(without_restart(spec.template), images_of(after.template))
     present = {placement.name: placement for placement in after.placements}
     placements = []
@@ -149,7 +152,7 @@ def images_of(template: InstanceTemplate) -> dict[str, str]:
 
 
 def with_images(template: InstanceTemplate, images: Mapping[str, str]) -> InstanceTemplate:
-    """Return the template with these images, by container; others stay."""
+    """Return the template with these images, by container; others stay as they are."""
     runtime = template.spec.runtime
     containers = [replace(c, image=images.get(c.name, c.image)) for c in runtime.sandbox.containers]
     sandbox = replace(runtime.sandbox, containers=containers)
@@ -162,8 +165,8 @@ def without_restart(template: InstanceTemplate) -> InstanceTemplate:
     present = template.metadata.annotations
     if RESTARTED_AT not in present:
         return template
-    marks = {key: value for key, value in present.items() if key != RESTARTED_AT}
-    return replace(template, metadata=replace(template.metadata, annotations=marks))
+    others = {key: value for key, value in present.items() if key != RESTARTED_AT}
+    return replace(template, metadata=replace(template.metadata, annotations=others))
 
 
 def _restarted_at(template: InstanceTemplate) -> str:
@@ -181,16 +184,17 @@ def find_undo_target(
 ) -> WorkloadRevision | None:
     """Return the newest revision that differs in what an undo restores; None if there is none.
 
-    ``revisions`` are those of the workload, oldest first; the newest change may not be recorded
-    yet. After an automatic rollback the cities run another template than the spec contains. The
-    undo then restores the one that they run, also if the two differ only in a restart.
+    ``revisions`` are those of the workload, oldest first. They may lack the newest change, because
+    the controller records it later. After an automatic rollback the cities run another template
+    than the spec contains. The undo then restores the one that they run, even if the two differ
+    only in a restart.
     """
-    is_exact = is_rolled_back(workload)
-    return next((r for r in reversed(revisions) if _differs(workload, r, part, is_exact)), None)
+    with_restart = is_rolled_back(workload)
+    return next((r for r in reversed(revisions) if _differs(workload, r, part, with_restart)), None)
 
 
 def _differs(
-    workload: Workload, revision: WorkloadRevision, part: UndoPart | None, is_exact: bool
+    workload: Workload, revision: WorkloadRevision, part: UndoPart | None, with_restart: bool
 ) -> bool:
     now, then = workload.spec, revision.spec
     match part:
@@ -198,20 +202,21 @@ def _differs(
             former = images_of(then.template)
             return any(former.get(c, i) != i for c, i in images_of(now.template).items())
         case "template":
-            return _template_differs(now, then, is_exact)
+            return _template_differs(now, then, with_restart)
         case "scale":
             scale = {p.name: p.scale_settings for p in then.placements}
             return any(
                 scale.get(p.name, p.scale_settings) != p.scale_settings for p in now.placements
             )
         case None:
-            return _template_differs(now, then, is_exact) or _without_scale(
+            return _template_differs(now, then, with_restart) or _without_scale(
                 now.placements
             ) != _without_scale(then.placements)
 
 
-def _template_differs(now: RecordedSpec, then: RecordedSpec, is_exact: bool) -> bool:
-    if is_exact:
+def _template_differs(now: RecordedSpec, then: RecordedSpec, with_restart: bool) -> bool:
+    """Compare the templates. A restart is a difference only ``with_restart``."""
+    if with_restart:
         return template_hash(now.template) != template_hash(then.template)
     return template_hash(without_restart(now.template)) != template_hash(
         without_restart(then.template)
@@ -228,7 +233,7 @@ def _without_scale(placements: list[Placement]) -> list[Placement]:
 
 @dataclass(frozen=True, slots=True)
 class RequestedRollback:
-    """The annotation of ``rollout undo``."""
+    """The annotation of ``rollout undo``: the restored and the newest revision at that time."""
 
     restores: int
     replaces: int
@@ -241,18 +246,19 @@ class RequestedRollback:
 def find_restored_revision(
     workload: Workload, own: Sequence[WorkloadRevision], template: InstanceTemplate
 ) -> int | None:
-    """Return the revision to which a user has returned with this template; None if it is new.
+    """Return the number of the revision that an undo restored; None if the change is no rollback.
 
-    ``own`` are the revisions of the workload, without the one of this change.
+    ``own`` are the revisions of the workload, oldest first, before this change is recorded.
+    ``template`` is the template of this change.
     """
     requested, digest = _requested_rollback(workload), template_hash(template)
     if requested is None or (own and own[-1].spec.template_hash == digest):
         return None
-    is_used = any(
+    is_recorded = any(
         r.spec.restores == requested.restores and r.spec.revision > requested.replaces for r in own
     )
     restored = next((r for r in own if r.spec.revision == requested.restores), None)
-    if is_used or restored is None or restored.spec.template_hash != digest:
+    if is_recorded or restored is None or restored.spec.template_hash != digest:
         return None
     return requested.restores
 

@@ -3,13 +3,13 @@
 - A new deployment is named ``<workload>-<placement>-<city>``, with the city in lower case. Its
   instances are named ``<deployment>-<ordinal>``.
 - If that name is too long, or belongs to another deployment, the name is ``<workload>-<city>-`` and
-  eight hex digits of workload uid, placement and city. ``a-b`` with placement ``c`` and ``a`` with
-  placement ``b-c`` have the same readable name, for example.
-- If the other deployment is being removed, the new one waits for its name.
-- Objects of a deployment that are named after it, such as instances and claims, have the uid of the
-  workload in a label. So those of an earlier workload with the same names are recognized.
-- Existing deployments are found by workload uid, placement and city, and keep their names. Earlier
-  releases named them differently, and a name that was taken may be free now.
+  eight hex digits of a hash of workload uid, placement and city. For example, workload ``a-b`` with
+  placement ``c`` and workload ``a`` with placement ``b-c`` have the same readable name.
+- If the other deployment is being removed, the new one is created when the name is free.
+- Instances and claims are named after their deployment. A label with the uid of the workload
+  distinguishes them from those of an earlier workload with the same names.
+- Existing deployments are found by workload uid, placement and city, and keep their names: earlier
+  releases used other names, and a readable name may have become free since.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from datum_compute.api.planes import normalize_city
 
 # An instance name is a label value: 52 characters, a dash and an ordinal of ten digits make 63.
 NAME_CHARACTERS_MAX = 52
+# Parts of a name that is not readable.
 _WORKLOAD_CHARACTERS_MAX = 30
 _CITY_CHARACTERS_MAX = 12
-_DIGITS = 8
+_HASH_DIGITS = 8
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -43,14 +44,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class NameHolder:
-    """A deployment that has a name, and the workload that it belongs to, if that exists."""
+    """A deployment that has a certain name, and its workload; None if that no longer exists."""
 
     deployment: WorkloadDeployment
     workload: Workload | None = None
 
     @property
     def is_being_removed(self) -> bool:
-        """Return True if the deployment will be gone without any action of its user.
+        """Return True if the deployment will be removed without any action of a user.
 
         Garbage collection removes a deployment whose owner is gone.
         """
@@ -63,7 +64,7 @@ class NameHolder:
 
 @dataclass(frozen=True, slots=True)
 class NamedPlaces:
-    """The name of each place, and the places that wait until another deployment is removed."""
+    """The name for each place, and the deployments that must be removed first, by place."""
 
     names: Mapping[Place, str]
     waiting: Mapping[Place, NameHolder]
@@ -76,7 +77,7 @@ def readable_name(workload_name: str, place: Place) -> str:
 def candidate_names(workload: Workload, place: Place) -> Iterator[str]:
     """Yield the possible names of a new deployment, the preferred one first.
 
-    The iterator does not end. Only names whose digits are equal by chance lead to a third one.
+    The iterator is infinite. A third name is needed only if two hashes have the same digits.
     """
     metadata = workload.metadata
     readable = readable_name(metadata.name, place)
@@ -86,7 +87,7 @@ def candidate_names(workload: Workload, place: Place) -> Iterator[str]:
     city = place.city.lower()[:_CITY_CHARACTERS_MAX].rstrip("-")
     identity = "\0".join((metadata.uid, place.placement, place.city.lower()))
     for attempt in count():
-        digest = hashlib.sha256((identity + "\0" * attempt).encode()).hexdigest()[:_DIGITS]
+        digest = hashlib.sha256((identity + "\0" * attempt).encode()).hexdigest()[:_HASH_DIGITS]
         yield f"{name}-{city}-{digest}"
 
 
@@ -122,24 +123,26 @@ def name_places(
 ) -> NamedPlaces:
     """Return the names of the deployments in these places.
 
-    ``own`` are the observed deployments of the workload, of which those in other places are being
-    deleted. ``holders`` are the deployments of other workloads by name.
+    ``own`` are the observed deployments of the workload. Those in other places are being deleted.
+    ``holders`` are the deployments of other workloads by name.
     """
     wanted = sorted(set(places))
     existing = find_existing(workload, wanted, own)
     names = {place: d.metadata.name for place, d in existing.items()}
     used = set(names.values())
-    removed = {d.metadata.name: NameHolder(d) for d in own}
+    own_holders = {d.metadata.name: NameHolder(d) for d in own}
     waiting: dict[Place, NameHolder] = {}
     for place in (place for place in wanted if place not in existing):
         for name in candidate_names(workload, place):
             if name in used:
                 continue
-            holder = removed.get(name) or holders.get(name)
-            if holder is None or name in removed or holder.is_being_removed:
+            # An own deployment whose name is not in ``used`` is being deleted.
+            holder = own_holders.get(name) or holders.get(name)
+            if holder is None or name in own_holders or holder.is_being_removed:
                 names[place] = name
                 used.add(name)
-                waiting |= {place: holder} if holder is not None else {}
+                if holder is not None:
+                    waiting[place] = holder
                 break
     return NamedPlaces(names, waiting)
 
@@ -149,15 +152,15 @@ def find_existing(
 ) -> dict[Place, WorkloadDeployment]:
     """Return the deployment of each place that has one.
 
-    If a place has several, the oldest is kept, or the oldest that is not terminating. The labels
-    find a deployment whose placement was edited.
+    If a place has several, the oldest that is not terminating is returned, or else the oldest. If
+    the placement in the spec was edited by hand, the label still identifies the place.
     """
     wanted, uid = set(places), workload.metadata.uid
-    ranked = sorted((d for d in own if d.spec.workload_ref.uid == uid), key=_rank)
+    by_preference = sorted((d for d in own if d.spec.workload_ref.uid == uid), key=_preference)
     existing: dict[Place, WorkloadDeployment] = {}
-    for deployment in ranked:
+    for deployment in by_preference:
         existing.setdefault(place_of_deployment(deployment), deployment)
-    for deployment in ranked:
+    for deployment in by_preference:
         if place_of_deployment(deployment) not in wanted:
             existing.setdefault(_labeled_place(deployment), deployment)
     return {place: existing[place] for place in wanted if place in existing}
@@ -166,8 +169,8 @@ def find_existing(
 def is_same_workload(uid: str, other_uid: str) -> bool:
     """Return False if both uids are known and differ.
 
-    A deployment may have the name of a deployment of an earlier workload. Objects of earlier
-    releases may lack the label with the uid; their names are unique.
+    A deployment may have the name of a deployment of an earlier workload. The uid of an object from
+    an earlier release may be unknown, because it has no label; its name is unique.
     """
     return not uid or not other_uid or uid == other_uid
 
@@ -192,6 +195,7 @@ def _labeled_place(deployment: WorkloadDeployment) -> Place:
     return replace(place_of_deployment(deployment), placement=placement)
 
 
-def _rank(deployment: WorkloadDeployment) -> tuple[bool, str, str]:
+def _preference(deployment: WorkloadDeployment) -> tuple[bool, str, str]:
+    """Sort deployments that are not terminating first, then the oldest."""
     metadata = deployment.metadata
     return deployment.is_terminating, metadata.creation_timestamp or "", metadata.name

@@ -3,15 +3,15 @@
 Rules:
 - The number of a new revision is above every number in use under the workload's name, so that the
   revisions of an earlier workload of that name are never overwritten.
-- The name follows from the number. Two writers with a stale cache therefore conflict and do not
-  record a change twice.
-- The newest ``REVISIONS_KEPT`` revisions are kept, and the one that a rollback restored.
-- While a rollback is in effect, the recorded template is the one that the cities run.
+- The name contains the number. Two writers with stale caches therefore create the same name, and
+  the conflict prevents that a change is recorded twice.
+- The newest ``REVISIONS_KEPT`` revisions are kept, and the one that an automatic rollback restored.
+- While an automatic rollback is in effect, the recorded template is the one that the cities run.
 - The newest revision gets the digest of each image: from the name of the image, or from the first
   instance of its template that reports one. A recorded digest never changes.
 - The revisions of a workload are deleted before its finalizer is removed (``release_revisions``).
-  Revisions of an earlier workload that lost their owner are deleted when a workload of that name
-  exists.
+- Garbage collection ignores revisions of an earlier workload that have no owner reference. They are
+  deleted when a workload of that name exists.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def plan_revisions(
 ) -> Plan:
     """Plan the revisions of a workload.
 
-    ``revisions`` are all with the workload's name, including those of earlier workloads.
+    ``revisions`` are those under the workload's name, including those of earlier workloads.
     ``instances`` are those of the workload. They are required only if ``lacks_digests`` is True.
     """
     if workload.is_terminating:
@@ -63,7 +63,7 @@ def plan_revisions(
     own = own_revisions(workload, revisions)
     actions: list[Action] = []
     restored = restored_template(workload, own)
-    running = workload
+    running = workload  # with the template that the cities run
     if restored is not None:
         spec = msgspec.structs.replace(workload.spec, template=restored)
         running = msgspec.structs.replace(workload, spec=spec)
@@ -80,14 +80,14 @@ def plan_revisions(
         if old.spec.revision != workload.status.rollout.running_revision
     ]
     actions += [
-        _delete_revision(plane, left, "its workload is gone")
-        for left in _ownerless_revisions(workload, revisions)
+        _delete_revision(plane, ownerless, "its workload is gone")
+        for ownerless in _ownerless_revisions(workload, revisions)
     ]
     return Plan(tuple(actions))
 
 
 def lacks_digests(workload: Workload, revisions: Sequence[WorkloadRevision]) -> bool:
-    """Return True if the digest of an image of the newest revision is unknown."""
+    """Return True if the newest revision lacks the digest of an image."""
     own = own_revisions(workload, revisions)
     return bool(own) and bool(_containers_without_digest(own[-1]))
 
@@ -119,7 +119,7 @@ def release_revisions(
 def _ownerless_revisions(
     workload: Workload, revisions: Sequence[WorkloadRevision]
 ) -> list[WorkloadRevision]:
-    """Return ownerless revisions of earlier workloads. Garbage collection does not delete them."""
+    """Return the revisions of earlier workloads that have no owner reference."""
     uid = workload.metadata.uid
     return [
         r
@@ -149,7 +149,10 @@ def own_revisions(
 def _record_digests(
     plane: PlaneName, latest: WorkloadRevision, running: Workload, instances: Sequence[Instance]
 ) -> list[Action]:
-    """Add the digests that instances of this revision report. ``running`` equals the revision."""
+    """Add the digests that instances of the latest revision report.
+
+    ``running`` is the workload with the template of that revision.
+    """
     missing, templates = _containers_without_digest(latest), current_templates(running)
     found: dict[str, str] = {}
     for instance in sorted(instances, key=ref_of):
@@ -178,6 +181,7 @@ def _containers_without_digest(revision: WorkloadRevision) -> dict[str, str]:
 
 
 def _digests_in_names(template: InstanceTemplate) -> dict[str, str]:
+    """Return the digests that are part of image names, by container."""
     digests = {name: image.partition("@")[2] for name, image in images_of(template).items()}
     return {name: digest for name, digest in digests.items() if digest}
 
@@ -196,7 +200,7 @@ def _is_changed(latest: WorkloadRevision, workload: Workload) -> bool:
         after.placements,
         after.restarts,
     ):
-        return False  # the usual case, and cheaper than the comparison below
+        return False  # the usual case; this comparison is cheaper than the next one
     return recorded_fields(before) != recorded_fields(after)
 
 
