@@ -65,7 +65,9 @@ def instances(platform: LocalPlatform) -> dict[str, str]:
     return {item["city"]: item["uid"] for item in items}
 
 
-def test_exceeded_quota_exits_6_and_with_skipped_checks_20(platform: LocalPlatform) -> None:
+def test_exceeded_quota_exits_6_and_with_skipped_checks_20(
+    platform: LocalPlatform, tmp_path: Path
+) -> None:
     big = ("deploy", "web", "--image=x.example/web:1", "--city=DFW", "--min=11", "-y")
     # Right after the start the platform has not computed the quota yet.
     limit = ["instances", "-", "10"]
@@ -73,7 +75,7 @@ def test_exceeded_quota_exits_6_and_with_skipped_checks_20(platform: LocalPlatfo
         lambda: limit in [row.split()[:3] for row in platform.run("quota").stdout.splitlines()],
         "quota is known",
     )
-    for preview in ("--dry-run", "--plan-out=plan.json"):
+    for preview in ("--dry-run", f"--plan-out={tmp_path / 'plan.json'}"):
         planned = platform.run(*big, preview)
         assert planned.returncode == 6, planned.stderr
         assert "Nothing was changed." in planned.stderr
