@@ -53,6 +53,19 @@ def test_events_of_a_workload_are_sorted_and_filtered(cli: CliRunner, world: Wor
     assert "event/foreign" in cli.out
 
 
+def test_events_of_the_same_second_are_in_the_order_of_their_writes(
+    cli: CliRunner, world: World
+) -> None:
+    async def same_second(client: Client) -> None:
+        for name in ("zulu", "alpha", "mike"):
+            await client.create(EVENT, event(name, "uid", "2027-01-15T07:59:50Z"))
+
+    world.do(same_second)
+    assert cli.run("events", "-o", "json") == 0
+    messages = [item["message"] for item in json.loads(cli.out)["items"]]
+    assert messages == ["it is zulu", "it is alpha", "it is mike"]
+
+
 BASE = {"metadata": {"name": "a", "creationTimestamp": "2027-01-01T00:00:00Z"}}
 SERIES = {"count": 7, "lastObservedTime": "2027-01-04T00:00:00.000000Z"}
 

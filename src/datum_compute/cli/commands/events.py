@@ -50,7 +50,7 @@ def events(
             if (concerned is None or event.involved_object.uid in concerned)
             and not _repeats_instance_event(event)
         ]
-        rows = sorted((e for e in rows if not warnings or e.type == "Warning"), key=last_seen)
+        rows = sorted((e for e in rows if not warnings or e.type == "Warning"), key=_moment)
         if not rows:
             session.output.note(f"No recent events of {name or session.target_name}.")
         listing = listing_at(session.environment.now())
@@ -77,6 +77,12 @@ def last_seen(event: Event) -> str:
     series = event.series.last_observed_time if event.series else None
     moments = (series, event.last_timestamp, event.event_time, event.metadata.creation_timestamp)
     return next((moment for moment in moments if moment), "")
+
+
+def _moment(event: Event) -> tuple[str, int]:
+    """Return the time in whole seconds, and the order of the writes within a second."""
+    version = event.metadata.resource_version
+    return last_seen(event), int(version) if version.isdecimal() else 0
 
 
 def count_of(event: Event) -> int:
