@@ -91,6 +91,26 @@ def test_a_transient_state_is_broken_only_after_its_deadline(
     assert word in finding["text"]
 
 
+@pytest.mark.parametrize("reason", ["ProgressDeadlineExceeded", "RolledBack"])
+def test_doctor_warns_of_a_failed_rollout_of_a_workload_that_serves(
+    cli: CliRunner, world: World, reason: str
+) -> None:
+    cli.run("deploy", "web", "--image=web:1", "--city=DFW", "-y")
+
+    async def fail(client: Client) -> None:
+        serving = condition("Available", "True", "AvailablePlacementFound", "1/1 ready")
+        failed = condition("Progressing", "False", reason, "DFW: the image crashes")
+        await set_status(client, WORKLOAD, "web", {"conditions": [serving, failed]})
+
+    world.player = no_controllers
+    world.do(fail)
+    assert cli.run("doctor", "web", "-o", "json") == 0
+    finding = json.loads(cli.out)["items"][-1]
+    assert finding["state"] == "warning"
+    assert finding["text"] == "Available, but the rollout failed: DFW: the image crashes"
+    assert finding["next"] == "datumctl compute explain web"
+
+
 HEARTBEAT = "2027-01-15T07:59:37.000000Z"  # 23 s before the time of the command line
 
 

@@ -12,8 +12,8 @@ import click
 from datum_compute.api.compute.deployment import WorkloadDeployment
 from datum_compute.api.compute.instance import Instance
 from datum_compute.api.compute.instance_type import InstanceType
-from datum_compute.api.compute.workload import Workload
-from datum_compute.api.conditions import EPOCH, TRUE, Reason, find_condition
+from datum_compute.api.compute.workload import PROGRESSING, Workload
+from datum_compute.api.conditions import EPOCH, TRUE, Condition, Reason, find_condition
 from datum_compute.api.errors import ApiError, Forbidden, Unauthorized, Unreachable
 from datum_compute.api.kinds import (
     BUCKET,
@@ -278,7 +278,12 @@ def _check_workload(
     health = workload_health(workload)
     title = f"workload {workload.metadata.name}"
     if health.word == "Available":
-        return CheckResult(title, "ok", "Available")
+        failure = _failed_rollout(workload)
+        if failure is None:
+            return CheckResult(title, "ok", "Available")
+        hint = session.command("explain", workload.metadata.name)
+        text = f"Available, but the rollout failed: {one_line(failure.message)}"
+        return CheckResult(title, "warning", text, hint)
     if health.reason in HALT_REASONS:
         return CheckResult(title, "ok", f"{health.word}: {health.message}")
     cause = explain_workload(workload, deployments, instances).cause
@@ -287,6 +292,13 @@ def _check_workload(
         return CheckResult(title, "warning", f"{health.word}: {health.message}", hint)
     cause = replace(cause, command=session.complete_command(cause.command))
     return _explain_problem(title, health.word, cause, session.environment.now())
+
+
+def _failed_rollout(workload: Workload) -> Condition | None:
+    """Return the condition of a rollout that failed or was rolled back; None otherwise."""
+    found = find_condition(workload.status.conditions, PROGRESSING)
+    failed = (Reason.PROGRESS_DEADLINE_EXCEEDED, Reason.ROLLED_BACK)
+    return found if found is not None and found.reason in failed else None
 
 
 def _with_deprecation(
