@@ -241,6 +241,7 @@ def test_a_projection_without_a_hub_copy_is_deleted() -> None:
     (delete,) = plan_project_copy_deletion(PROJECT, projection).actions
     assert isinstance(delete, Delete)
     assert delete.uid == projection.metadata.uid
+    assert delete.reason == "it was deleted in its city"
 
 
 def test_a_copy_of_an_earlier_deployment_is_left_to_the_garbage_collector() -> None:

@@ -261,7 +261,7 @@ def plan_project_copy(
 
 
 def plan_project_copy_deletion(project: PlaneName, copy: Instance | None) -> Plan:
-    return Plan(tuple(plan_copy_deletion(project, INSTANCE, copy, "its cell has no such instance")))
+    return Plan(tuple(plan_copy_deletion(project, INSTANCE, copy, "it was deleted in its city")))
 
 
 def _is_instance_of(instance: Instance, deployment: WorkloadDeployment) -> bool:
