@@ -25,6 +25,7 @@ from datum_compute.cli.render.live import (
     RolloutView,
     build_live_display,
     render_bar,
+    render_place_line,
 )
 from datum_compute.cli.render.output import build_output, replace_unencodable
 from datum_compute.cli.workload.rollout import (
@@ -307,6 +308,12 @@ def test_a_terminal_without_cursor_control_gets_appended_lines(
     assert cli.run(*DEPLOY) == 0
     assert "\x1b" not in cli.err + cli.out
     assert "DFW: Done, 2/2 ready" in cli.err
+
+
+def test_a_line_counts_instances_that_a_surge_instance_covers() -> None:
+    place = PlaceProgress(Place("default", "DFW"), Phase.UPDATING, covered=1, desired=1)
+    line = "DFW: Updating, 0/1 ready, 0/1 up to date, 1 covered by surge"
+    assert render_place_line(place) == line
 
 
 def test_json_output_draws_no_table(cli: CliRunner) -> None:

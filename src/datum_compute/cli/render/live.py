@@ -221,6 +221,8 @@ def render_place_line(progress: PlaceProgress) -> str:
     )
     if progress.available < progress.ready:
         line += f", {progress.available}/{progress.desired} available"
+    if progress.covered:
+        line += f", {progress.covered} covered by surge"
     surplus = progress.replicas - progress.desired
     if surplus > 0:
         line += f", {surplus} to be removed"

@@ -77,6 +77,7 @@ class PlaceProgress:
     place: Place
     phase: Phase
     ready: int = 0
+    covered: int = 0  # not ready, and a surge instance serves instead
     available: int = 0
     updated: int = 0
     replicas: int = 0
@@ -250,6 +251,7 @@ def _progress_from_counts(
         place=place,
         phase=phase,
         ready=status.ready_replicas,
+        covered=status.covered_replicas,
         available=status.available_or_ready,
         updated=_count_updated(place, deployment, instances),
         replicas=status.replicas,
