@@ -29,7 +29,8 @@ def test_a_restart_of_one_city_is_an_annotation_of_the_workload(
     assert cli.run("restart", "web", "--city=dfw") == 0
     (kept,) = stored(world)["spec"]["restarts"]
     assert kept["cityCode"] == "DFW"
-    assert "restarts[DFW]: added" in cli.err
+    assert "Replacing every instance of web in DFW." in cli.err
+    assert "restarts[" not in cli.err
     assert "metadata" not in stored(world)["spec"]["template"]
     assert cli.run("restart", "web", "--city=ORD") == 0
     assert [r["cityCode"] for r in stored(world)["spec"]["restarts"]] == ["DFW", "ORD"]
@@ -50,6 +51,7 @@ def test_restart_changes_one_annotation(cli: CliRunner, world: World) -> None:
     assert after["template"].pop("metadata")["annotations"].keys() == {RESTARTED_AT}
     assert after == before
     assert len(world.writes) == 1
+    assert cli.err.startswith("Replacing every instance of web.\n")
 
 
 def restarted(spec: JsonObject, city: str) -> list[str]:

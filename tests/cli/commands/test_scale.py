@@ -41,6 +41,18 @@ def test_scale_accepts_a_placement(cli: CliRunner, world: World) -> None:
     assert cli.run("scale", "web", "--min=2", "--placement=default") == 0
 
 
+def test_scale_with_dry_run_shows_instances_and_quota_and_writes_nothing(
+    cli: CliRunner, world: World
+) -> None:
+    world.do(lambda client: bucket(client, INSTANCES, 3, 2))
+    assert cli.run("scale", "web", "--min=2", "--dry-run") == 6
+    assert "Creates 2 instances" in cli.err
+    assert "Nothing was changed." in cli.err
+    assert "instances would be 6 of 3, 3 too many" in cli.err
+    assert cli.run("scale", "web", "--min=2", "--dry-run", "--skip-checks") == 0
+    assert world.writes == []
+
+
 @pytest.mark.parametrize("minimum", ["0", "-1", "1001", "x"])
 def test_scale_refuses_invalid_numbers(cli: CliRunner, world: World, minimum: str) -> None:
     assert cli.run("scale", "web", f"--min={minimum}") == 2

@@ -22,7 +22,9 @@ def test_start_waits_until_the_instances_are_ready(cli: CliRunner, world: World)
     assert cli.run("start", "web") == 0
     assert "stopped" not in spec(world)
     assert "web is ready: 2 instances" in cli.err + cli.out
+    assert cli.err.startswith("Starting the instances of web.\n")
     assert cli.run("start", "web") == 0
+    assert cli.err.startswith("No changes to workload web")
     assert cli.out.startswith("workload/web unchanged\n")
 
 

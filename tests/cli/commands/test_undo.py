@@ -8,10 +8,11 @@ import json
 import pytest
 
 from datum_compute.api.core import ConfigMap
-from datum_compute.api.kinds import CONFIG_MAP
-from datum_compute.api.meta.objects import ObjectMeta
+from datum_compute.api.kinds import CONFIG_MAP, WORKLOAD
+from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.cli.environment import CliTimeouts
 from datum_compute.client.client import Client
+from datum_compute.planning.workload.templates import template_hash
 from tests.cli.runner import CliRunner
 from tests.cli.world import (
     NAMESPACE,
@@ -19,8 +20,10 @@ from tests.cli.world import (
     healthy_and_recorded,
     image,
     image_missing,
+    no_controllers,
     recorder,
     replicas,
+    set_status,
     spec,
 )
 
@@ -80,6 +83,24 @@ def test_undo_to_the_current_revision_changes_nothing(cli: CliRunner, world: Wor
     assert cli.run("rollout", "undo", "web", "--to-revision=3") == 0
     assert cli.err.startswith("Revision 3 is the current one.\nNo changes to workload web")
     assert world.writes == []
+
+
+def test_undo_after_an_automatic_rollback_states_that_the_revision_runs_already(
+    cli: CliRunner, world: World
+) -> None:
+    world.player = no_controllers
+    assert cli.run("deploy", "web", "--image=web:9", "-y", "--no-wait") == 0
+
+    async def roll_back(client: Client) -> None:
+        workload = await client.get(WORKLOAD, Ref(NAMESPACE, "web"))
+        failed = template_hash(workload.spec.template)
+        rollout = {"templateHash": "a", "failedTemplateHash": failed, "runningRevision": 3}
+        await set_status(client, WORKLOAD, "web", {"rollout": rollout})
+
+    world.do(roll_back)
+    assert cli.run("rollout", "undo", "web", "--to-revision=3", "--no-wait") == 0
+    assert cli.err.startswith("Revision 3 runs already. Its template becomes that of web again.\n")
+    assert image(world) == "web:2"
 
 
 def test_undo_of_a_scale_requires_a_flag(cli: CliRunner, world: World) -> None:

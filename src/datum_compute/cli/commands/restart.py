@@ -53,7 +53,9 @@ def restart(
         else:
             restart_city(workload, normalize_city(city), now)
 
-    options = ChangeOptions(timeout_s if wait else None)
+    where = f" in {normalize_city(city)}" if city is not None else ""
+    summary = f"Replacing every instance of {name}{where}."
+    options = ChangeOptions(timeout_s if wait else None, summary=summary)
     run_in_session(
         ctx,
         lambda session: change_workload(session, name, change, options),

@@ -21,6 +21,7 @@ from datum_compute.cli.workload.deploy import ChangeOptions, change_workload
 )
 @click.option("--placement", metavar="NAME", help="Only this placement. Default: all placements.")
 @click.option("--skip-checks", is_flag=True, help="Scale even if the quota is too small.")
+@click.option("--dry-run", is_flag=True, help="Show what would change and change nothing.")
 @wait_options(default="10m")
 @output_option("table", "json")
 @connection_options
@@ -31,6 +32,7 @@ def scale(
     minimum: int,
     placement: str | None,
     skip_checks: bool,
+    dry_run: bool,
     wait: bool,
     timeout_s: int,
     output_format: str,
@@ -42,6 +44,7 @@ def scale(
     \b
     Examples:
       datumctl compute scale web --min=3
+      datumctl compute scale web --min=3 --dry-run
       datumctl compute scale web --min=1 --placement=europe --no-wait
     """
 
@@ -50,7 +53,9 @@ def scale(
         for item in _select_placements(placements, placement, name):
             item.setdefault("scaleSettings", {})["minReplicas"] = minimum
 
-    options = ChangeOptions(timeout_s if wait else None, check_quota=True, skip_checks=skip_checks)
+    options = ChangeOptions(
+        timeout_s if wait else None, dry_run, check_quota=True, skip_checks=skip_checks
+    )
     run_in_session(
         ctx,
         lambda session: change_workload(session, name, change, options),

@@ -32,7 +32,8 @@ def start(ctx: click.Context, name: str, wait: bool, timeout_s: int, output_form
     def change(workload: JsonObject) -> None:
         workload["spec"].pop("stopped", None)
 
-    options = ChangeOptions(timeout_s if wait else None)
+    summary = f"Starting the instances of {name}."
+    options = ChangeOptions(timeout_s if wait else None, summary=summary)
     run_in_session(
         ctx,
         lambda session: change_workload(session, name, change, options),

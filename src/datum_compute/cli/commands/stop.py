@@ -47,7 +47,8 @@ def stop(ctx: click.Context, name: str, wait: bool, timeout_s: int, output_forma
 
     async def body(session: Session) -> None:
         note = f"Start it again: {session.command('start', name)}"
-        await change_workload(session, name, change, ChangeOptions(None, note=note))
+        options = ChangeOptions(None, note=note, summary=f"Stopping all instances of {name}.")
+        await change_workload(session, name, change, options)
         if wait:
             await _wait_until_stopped(session, name, timeout_s)
 

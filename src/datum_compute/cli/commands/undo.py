@@ -19,6 +19,7 @@ from datum_compute.cli.workload.undo_target import (
     restore_and_annotate,
     select_undo_target,
 )
+from datum_compute.planning.workload.city_order import is_rolled_back
 from datum_compute.planning.workload.history import UndoPart
 
 
@@ -70,7 +71,9 @@ def undo(
         undo_command = session.command("rollout", "undo", name, f"--to-revision={current}")
         number = target.name
         text = f"Restoring revision {number}. To undo this: {undo_command}"
-        if number == current:
+        if number == current and is_rolled_back(workload):
+            text = f"Revision {number} runs already. Its template becomes that of {name} again."
+        elif number == current:
             text = f"Revision {number} is the current one."
         session.emit_event(UndoEvent(workload=name, revision=number, undo_with=undo_command), text)
         await change_workload(

@@ -282,13 +282,15 @@ def _report_written(session: Session, workload: Workload, action: PlanAction) ->
 class ChangeOptions:
     """With ``timeout_s`` None the command does not wait.
 
-    ``note`` is printed instead of waiting, for a change that starts no rollout. With
+    ``note`` is printed instead of waiting, for a change that starts no rollout. ``summary`` is
+    printed instead of the changed fields, for a command whose name states the change. With
     ``check_quota`` a change that exceeds the quota is refused, unless ``skip_checks`` is set.
     """
 
     timeout_s: int | None
     dry_run: bool = False
     note: str = ""
+    summary: str = ""
     check_quota: bool = False
     skip_checks: bool = False
 
@@ -310,12 +312,13 @@ async def change_workload(
         raise await missing_workload(session, name)
     plan = await build_plan_from(session, name, edit, observed)
     preview = await preview_instances(session, plan) if options.check_quota else None
-    _show_change(session, plan, preview)
+    _show_change(session, plan, preview, options.summary)
     if options.dry_run:
         session.print_note("Nothing was changed.")
-        return
     if preview is not None and not options.skip_checks:
         _raise_problems(session, [preview])
+    if options.dry_run:
+        return
     if plan.action != "unchanged":
         await ensure_access(session)
     written = await apply_plan(session, edit, plan)
@@ -339,7 +342,9 @@ def _rolled_back_note(session: Session, workload: Workload) -> str:
     )
 
 
-def _show_change(session: Session, plan: WorkloadPlan, preview: Preview | None) -> None:
+def _show_change(
+    session: Session, plan: WorkloadPlan, preview: Preview | None, summary: str
+) -> None:
     lines = render_plan(plan)
     event = PlanEvent(
         workload=plan.name,
@@ -356,6 +361,8 @@ def _show_change(session: Session, plan: WorkloadPlan, preview: Preview | None) 
         event.quota = list(preview.quota)
         event.problems = [problem.message for problem in preview.problems]
     session.emit_event(event)
+    if lines and summary:
+        lines = [summary]
     for line in lines or (f"No changes to workload {plan.name} in {session.target_name}.",):
         session.print_note(line)
     if plan.removals:
