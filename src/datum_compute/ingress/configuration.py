@@ -1,7 +1,7 @@
 """What the ingress publishes: its stored configuration, and the plan of its listeners.
 
-The functions are pure. The configuration contains everything that the ingress needs to serve the
-running machines without the process of their cell.
+The functions are pure. With the configuration alone the ingress can serve running machines while
+the process of their cell does not run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class StoredPort(Struct, frozen=True):
 
 
 class StoredOwner(Struct, frozen=True):
-    """``client`` is the process that publishes the ports."""
+    """The ports of an owner. ``client`` identifies the cell process that publishes them."""
 
     client: str
     refused: bool = False
@@ -72,7 +72,7 @@ def decode_configuration(content: bytes) -> Configuration:
 
 @dataclass(frozen=True, slots=True)
 class ListenerPlan:
-    """Listeners to open with their port numbers (0: any free port), and listeners to close."""
+    """Listeners to open with their port numbers (0 for any free port), and listeners to close."""
 
     open: tuple[tuple[PortKey, int], ...] = ()
     close: tuple[PortKey, ...] = ()
@@ -87,7 +87,7 @@ def plan_listeners(desired: Mapping[PortKey, int], open_now: Mapping[PortKey, in
 
 
 def desired_numbers(desired: DesiredOwner, open_now: Mapping[PortKey, int]) -> dict[PortKey, int]:
-    """Return the ports of an owner that are published: the desired ones, and open ones to keep."""
+    """Return the port numbers of an owner: of its desired ports, and of open ports to keep."""
     kept = [key for key in open_now if key[0] == desired.owner and key[1] in desired.kept]
     found = {key: open_now[key] for key in kept}
     return found | {(desired.owner, name): port.last_port for name, port in desired.ports.items()}

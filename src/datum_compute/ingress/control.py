@@ -1,8 +1,10 @@
 """The control socket of the ingress: cells publish ports, and a newer ingress takes over.
 
-Each cell process has one session. Its owners stay published when the session ends. A successor
-first receives the listening sockets and the configuration. When it accepts connections, this
-process accepts no more, and forwards the requests of its open connections to the successor.
+Each cell process has one session. Its ports stay published when the session ends.
+
+A newer ingress, the successor, first receives the listening sockets and the configuration. When it
+accepts connections, this process accepts no more. It serves its open connections until they end,
+and forwards their requests for the cells to the successor.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class IngressIdentity:
-    """``user`` may connect to the control socket."""
+    """The version and process of an ingress. ``user`` may connect to its control socket."""
 
     version: str
     pid: int
@@ -67,9 +69,11 @@ class IngressIdentity:
 
 @dataclass(slots=True)
 class Control:
-    """``lock`` is the descriptor of the locked file, which a successor receives.
+    """The published ports, and the handlers of the connections of the control socket.
 
-    ``save`` is called after each change of the configuration, and ``save_now`` if ports changed.
+    ``lock`` is the descriptor of the locked file, which a successor receives.
+
+    ``save_now`` is called when ports were opened or closed, and ``save`` after other changes.
 
     ``released`` is set when a successor accepts connections in place of this process, and
     ``stopping`` when that successor stops.
@@ -105,7 +109,7 @@ class Control:
         return encode_configuration(self.owners, self.machines.observe)
 
     async def restore(self, configuration: Configuration) -> None:
-        """Publish a stored configuration. A port number that is in use is not published."""
+        """Publish the ports of a stored configuration, except those that cannot be opened."""
         for owner, stored in configuration.owners.items():
             self.proxy.refuse(owner, refused=stored.refused)
             ports = {}
@@ -151,7 +155,7 @@ class Control:
             previous.close()
         self._sessions[hello.client] = link
         self.links.add(hello.cells, link)
-        link.send(self.machines.report_all(hello.cells))
+        link.send(self.machines.report_for_cells(hello.cells))
         try:
             while True:
                 await self._handle_cell_message(link, hello.client, await link.receive())
@@ -185,7 +189,7 @@ class Control:
                 problem = f"{desired.owner}: {error}"
                 _log.warning("cannot publish %s", problem)
         for machine_id in message.draining or ():
-            await self.proxy.drain(machine_id)  # again: the machines may not have been known before
+            await self.proxy.drain(machine_id)  # again, for machines that were published just now
         if self.proxy.ports == open_before:
             self.save()
         else:
@@ -222,7 +226,7 @@ class Control:
     # --- handover to a successor
 
     async def _serve_successor(self, link: ControlLink) -> None:
-        """Hand over if the successor requests it, and report to it until all connections end."""
+        """Hand over if the successor requests it. Then report open connections to it."""
         async with asyncio.timeout(HANDOVER_TIMEOUT_S):
             if not isinstance(await link.receive(), TakeOver):
                 return
@@ -254,7 +258,7 @@ class Control:
         """Report the open connections to the successor whenever their number has changed."""
         reported = None
         while True:
-            report = self.machines.own_connections()
+            report = self.machines.report_for_successor()
             if report != reported:
                 link.send(report)
                 reported = report
@@ -267,7 +271,7 @@ class Control:
     # --- the predecessor of this process
 
     async def serve_predecessor(self, link: ControlLink) -> None:
-        """Forward the requests of a predecessor to the cells, until its connections have ended."""
+        """Handle the messages of a predecessor until it has served its connections and stops."""
         self._predecessors.add(link)
         try:
             while True:

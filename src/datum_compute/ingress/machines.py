@@ -1,11 +1,11 @@
-"""The machines behind the ports of the ingress: connections, which are awake, requests to wake.
+"""The machines behind the ports of the ingress: their connections and whether they are awake.
 
-The idle scaler of the cell decides when a machine sleeps, and calls the driver. It first requests a
-confirmation that the machine is idle. From then on the machine counts as asleep, and a connection
-has to wake it. The ingress reports connections to the cell, so that it knows idle machines.
+The ingress reports the connections of each machine to its cell. The idle scaler of the cell decides
+when a machine sleeps, and calls the driver. It first requests a confirmation that the machine is
+idle. From then on the machine counts as asleep, and a connection has to wake it.
 
-While the process of the cell does not run, machines that sleep are unavailable. All others are
-expected to run.
+While the process of the cell does not run, sleeping machines are unavailable. All others are
+assumed to be awake.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ from datum_compute.ingress.protocol import (
     Woken,
 )
 
-# How long a connection waits for a cell process that was disconnected, such as during an upgrade.
+# How long after a cell process has disconnected, for example for an upgrade, connections that need
+# it are kept waiting.
 CELL_GRACE_S = 2.0
-# Changes of connections are reported together after this time.
+# Changes of connections within this time are reported together.
 REPORT_AFTER_S = 0.02
-# After a machine was woken or put to sleep, reported states are older for this long, and ignored.
+# For this long after a wake or the start of a sleep, the state in published backends is ignored: it
+# may be older than this change.
 REPORTS_IGNORED_S = 10.0
-# The timer of the cell may end early by the resolution of its clock.
+# The idle timer of the cell may end this much too early, because of the resolution of its clock.
 IDLE_TOLERANCE_S = 0.02
 
 
@@ -48,7 +50,7 @@ class CellLinks:
         self._links: dict[PlaneName, ControlLink] = {}
         self._changed = asyncio.Event()
         self._started_s = elapsed_s()
-        self._lost_s: dict[PlaneName, float] = {}
+        self._disconnected_s: dict[PlaneName, float] = {}
         self._successor: ControlLink | None = None
 
     def add(self, cells: Iterable[PlaneName], link: ControlLink) -> None:
@@ -59,7 +61,7 @@ class CellLinks:
     def remove(self, link: ControlLink) -> None:
         for cell in [cell for cell, found in self._links.items() if found is link]:
             del self._links[cell]
-            self._lost_s[cell] = self._elapsed_s()
+            self._disconnected_s[cell] = self._elapsed_s()
         if self._successor is link:
             self._successor = None
 
@@ -73,10 +75,13 @@ class CellLinks:
         return self._successor or self._links.get(cell)
 
     async def wait_for(self, cell: PlaneName) -> ControlLink:
-        """Return the link. Raise CellUnavailable if the process is not connected for a while."""
-        until_s = self._lost_s.get(cell, self._started_s) + CELL_GRACE_S
+        """Return the link to the process of the cell, and wait for it if it was disconnected.
+
+        Raises CellUnavailable ``CELL_GRACE_S`` after the process was disconnected.
+        """
+        deadline_s = self._disconnected_s.get(cell, self._started_s) + CELL_GRACE_S
         while (link := self.find(cell)) is None:
-            changed, remaining_s = self._changed, until_s - self._elapsed_s()
+            changed, remaining_s = self._changed, deadline_s - self._elapsed_s()
             if remaining_s <= 0:
                 raise CellUnavailable(f"the process of {cell} does not run")
             try:
@@ -92,14 +97,14 @@ class CellLinks:
 
 
 class WakeState(Enum):
-    AWAKE = auto()  # it was woken
-    UNKNOWN = auto()  # reported as running, but not confirmed
+    AWAKE = auto()  # it was woken and has refused no connection since
+    UNKNOWN = auto()  # published as running, but not confirmed by a wake
     ASLEEP = auto()
 
 
 @dataclass(slots=True)
-class _SleepingMachine:
-    """A machine that may sleep."""
+class _SleepableMachine:
+    """A machine whose policy allows that it sleeps."""
 
     backend: Backend
     hold_s: float
@@ -109,7 +114,10 @@ class _SleepingMachine:
 
 
 class MachinePool:
-    """``on_change`` is called when a machine was put to sleep or woken."""
+    """The machines behind published ports, with their connections.
+
+    ``on_change`` is called when a machine was put to sleep or woken.
+    """
 
     def __init__(
         self, links: CellLinks, elapsed_s: Callable[[], float], on_change: Callable[[], None]
@@ -117,7 +125,7 @@ class MachinePool:
         self._links = links
         self._elapsed_s = elapsed_s
         self._on_change = on_change
-        self._machines: dict[str, _SleepingMachine] = {}
+        self._machines: dict[str, _SleepableMachine] = {}
         self._connections: dict[str, int] = {}
         # Connections that a predecessor still serves.
         self._inherited: dict[ControlLink, dict[str, int]] = {}
@@ -129,7 +137,7 @@ class MachinePool:
     # --- machines
 
     def track(self, backends: Iterable[Backend]) -> None:
-        """Add machines, and update their policy and reported state.
+        """Add the machines that may sleep, and update their policy and published state.
 
         The idle time of a new machine starts now.
         """
@@ -139,7 +147,7 @@ class MachinePool:
                 continue
             machine = self._machines.get(backend.machine_id)
             if machine is None:
-                machine = self._machines[backend.machine_id] = _SleepingMachine(
+                machine = self._machines[backend.machine_id] = _SleepableMachine(
                     backend,
                     backend.sleep.hold_s,
                     WakeState.ASLEEP if backend.asleep else WakeState.UNKNOWN,
@@ -197,15 +205,15 @@ class MachinePool:
         self._schedule_report(machine_id)
 
     def set_inherited(self, predecessor: ControlLink, counts: dict[str, int]) -> None:
-        """Replace the counts of the connections that a predecessor serves."""
-        changed = {*self._inherited.pop(predecessor, {}), *counts}
+        """Replace the counts of the connections that a predecessor serves, by machine."""
+        affected = {*self._inherited.pop(predecessor, {}), *counts}
         if counts:
             self._inherited[predecessor] = counts
-        for machine_id in changed:
+        for machine_id in affected:
             self._idle_since_s[machine_id] = self._elapsed_s()
             self._schedule_report(machine_id)
 
-    def report_all(self, cells: Collection[PlaneName]) -> ActivityReport:
+    def report_for_cells(self, cells: Collection[PlaneName]) -> ActivityReport:
         """Return the connections of all machines of the cells that may sleep."""
         return ActivityReport(
             {
@@ -215,9 +223,9 @@ class MachinePool:
             }
         )
 
-    def own_connections(self) -> ActivityReport:
-        """Return the connections of all machines, for a successor."""
-        counts = {machine_id: self.connections(machine_id) for machine_id in self._known_ids()}
+    def report_for_successor(self) -> ActivityReport:
+        """Return the connections of all machines, including those that never sleep."""
+        counts = {machine_id: self.connections(machine_id) for machine_id in self._connected_ids()}
         return ActivityReport(
             {
                 machine_id: OpenConnections(found, 0.0)
@@ -227,12 +235,12 @@ class MachinePool:
         )
 
     def confirm_idle(self, machine_id: str, idle_s: float) -> bool:
-        """Mark an idle machine as asleep. Return False if it is not idle for long enough."""
+        """Mark a machine as asleep and return True, if it has been idle for ``idle_s``."""
         machine = self._machines.get(machine_id)
         if self.connections(machine_id):
             return False
         if machine is None:
-            return True  # no port leads to it
+            return True  # no published port leads to it
         idle_since_s = self._idle_since_s.get(machine_id, float("-inf"))
         if machine.wake_task or self._elapsed_s() - idle_since_s < idle_s - IDLE_TOLERANCE_S:
             self._schedule_report(machine_id)
@@ -240,7 +248,8 @@ class MachinePool:
         self._set_state(machine, WakeState.ASLEEP)
         return True
 
-    def _known_ids(self) -> set[str]:
+    def _connected_ids(self) -> set[str]:
+        """Return the machines that have connections, here or in a predecessor."""
         inherited = (machine_id for counts in self._inherited.values() for machine_id in counts)
         return {*self._connections, *inherited}
 
@@ -279,18 +288,26 @@ class MachinePool:
         return Rank.ASLEEP if machine.state is WakeState.ASLEEP else Rank.AWAKE
 
     def is_awake(self, machine_id: str) -> bool:
-        """Return True if no request to the cell is needed before a connection."""
+        """Return True if a connection can be sent without a request to the cell.
+
+        Without a cell process, a machine that is published as running is assumed to be awake.
+        """
         machine = self._machines.get(machine_id)
         if machine is None or machine.state is WakeState.AWAKE:
             return True
-        is_reported_awake = machine.state is WakeState.UNKNOWN
-        return is_reported_awake and self._links.find(machine.backend.cell) is None
+        is_unconfirmed = machine.state is WakeState.UNKNOWN
+        return is_unconfirmed and self._links.find(machine.backend.cell) is None
 
     def hold_s(self, machine_ids: Iterable[str]) -> float:
+        """Return the longest time that a connection may wait for one of the machines."""
         found = (self._machines.get(machine_id) for machine_id in machine_ids)
         return max((m.hold_s for m in found if m is not None), default=0.0)
 
     async def ensure_awake(self, machine_id: str, arrived_s: float) -> WakeTimes | None:
+        """Wake the machine unless it is awake. Only the caller that starts the wake gets its times.
+
+        Raises WakeFailed.
+        """
         machine = self._machines.get(machine_id)
         if machine is None or self.is_awake(machine_id):
             return None
@@ -313,7 +330,11 @@ class MachinePool:
             machine.state = WakeState.UNKNOWN
 
     async def is_ready(self, cell: PlaneName, machine_id: str) -> bool:
-        """Return True if the cell cannot be reached: the attempt to connect decides."""
+        """Return True if a woken machine is ready, or if its cell process cannot be reached.
+
+        In the second case the attempt to connect decides. Raises WakeFailed if the machine will not
+        become ready.
+        """
         link = self._links.find(cell)
         if link is None:
             return True
@@ -326,7 +347,7 @@ class MachinePool:
             raise WakeFailed(reply.failure)
         return reply.is_ready
 
-    async def _wake(self, machine: _SleepingMachine, arrived_s: float) -> WakeTimes | None:
+    async def _wake(self, machine: _SleepableMachine, arrived_s: float) -> WakeTimes | None:
         """Wake a machine, in a task of its own that outlives the connection that needs it."""
         backend = machine.backend
         try:
@@ -354,11 +375,11 @@ class MachinePool:
             if times is not None:
                 self.finish(times)
         except WakeFailed:
-            return  # the cell has recorded it
+            return  # the cell has recorded the failure
         finally:
             self.remove_connection(machine_id)
 
-    def _set_state(self, machine: _SleepingMachine, state: WakeState) -> None:
+    def _set_state(self, machine: _SleepableMachine, state: WakeState) -> None:
         has_changed = machine.state is not state
         machine.state, machine.changed_s = state, self._elapsed_s()
         if has_changed:
@@ -369,17 +390,17 @@ class MachinePool:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    # --- how wakes ended
+    # --- results of wakes, which the cell records
 
     def finish(self, times: WakeTimes) -> None:
         if times.is_pending:
-            self._send_end(times, "")
+            self._report_result(times, "")
 
     def record_failure(self, times: WakeTimes, reason: str) -> None:
         if times.is_pending:
-            self._send_end(times, reason)
+            self._report_result(times, reason)
 
-    def _send_end(self, times: WakeTimes, failure: str) -> None:
+    def _report_result(self, times: WakeTimes, failure: str) -> None:
         times.is_pending = False
         link = self._links.find(times.cell)
         if link is not None:

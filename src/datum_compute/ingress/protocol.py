@@ -1,13 +1,14 @@
 """Messages between the process of a cell and the ingress, and between two versions of the ingress.
 
-They are sent over a unix socket. A frame is the length of its content in 4 bytes, and the content,
-a JSON object whose ``type`` names the message. Each connection starts with ``Hello`` and
-``Welcome``. Their fields do not change between versions, so that a newer ingress can replace an
-older one.
+The messages are sent over a unix socket. A frame is the length of the content in 4 bytes, followed
+by the content: a JSON object whose ``type`` names the message. Each connection starts with
+``Hello`` and ``Welcome``. The fields of these two do not change between versions, so that a newer
+ingress can replace an older one.
 
-The cell sends its whole desired state after each connect, and afterwards each owner that changes.
-A reply contains the number of its request. Only the cell calls drivers: the ingress sends it the
-request to wake a machine, and the cell requests a confirmation before it puts a machine to sleep.
+The owner of a port is the deployment that it leads to (``api.traffic.owner_name``). The cell sends
+all owners after each connect, and then each owner that changes. A reply contains the number of its
+request. Only the cell calls drivers: the ingress requests that it wakes a machine, and the cell
+requests a confirmation before it puts a machine to sleep.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _CREDENTIALS = struct.Struct("3i")  # process, user and group
 
 
 class Hello(Struct, frozen=True, tag_field="type", tag="hello"):
-    """``client`` names the process that publishes; a cell process serves ``cells``."""
+    """``client`` identifies the cell process across restarts. It runs ``cells``."""
 
     version: str
     role: Literal["cell", "successor"]
@@ -50,7 +51,7 @@ class Hello(Struct, frozen=True, tag_field="type", tag="hello"):
 
 
 class Welcome(Struct, frozen=True, tag_field="type", tag="welcome"):
-    """``owners`` are the owners of ports that the client has published."""
+    """``owners`` are those of the ports that the client has published."""
 
     version: str
     pid: int
@@ -61,12 +62,17 @@ class Welcome(Struct, frozen=True, tag_field="type", tag="welcome"):
 
 
 class DesiredPort(Struct, frozen=True):
+    """``last_port`` is the port number to use again; 0 if any free one may be used."""
+
     backends: tuple[Backend, ...] = ()
     last_port: int = 0
 
 
 class DesiredOwner(Struct, frozen=True):
-    """All published ports of an owner. Ports in ``kept`` stay open until they are published."""
+    """The ports of an owner. Open ports named in ``kept`` stay as they are; others are closed.
+
+    If ``refused`` is set, the ports refuse connections, because the deployment is stopped.
+    """
 
     owner: str
     refused: bool = False
@@ -75,7 +81,7 @@ class DesiredOwner(Struct, frozen=True):
 
 
 class Publish(Struct, frozen=True, tag_field="type", tag="publish"):
-    """``draining``: all machines that get no new connections; None means no change."""
+    """``draining`` are all machines that get no new connections; None means no change."""
 
     number: int
     owners: tuple[DesiredOwner, ...]
@@ -83,7 +89,7 @@ class Publish(Struct, frozen=True, tag_field="type", tag="publish"):
 
 
 class Published(Struct, frozen=True, tag_field="type", tag="published"):
-    """``ports`` are the port numbers by owner and name. A problem means that some are missing."""
+    """``ports`` are the port numbers by owner and name. ``problem`` is set if some are missing."""
 
     number: int
     ports: dict[str, dict[str, int]]
@@ -105,9 +111,10 @@ class EndDrain(Struct, frozen=True, tag_field="type", tag="end_drain"):
 
 
 class ConfirmIdle(Struct, frozen=True, tag_field="type", tag="confirm_idle"):
-    """Request to send no connection to the machine before it was woken again.
+    """The cell is about to put the machine to sleep.
 
-    It is denied if the machine has connections, or had one within ``idle_s``.
+    The ingress denies this if the machine has connections, or had one within ``idle_s``. Otherwise
+    it sends a connection to the machine only after a wake.
     """
 
     number: int
@@ -130,7 +137,7 @@ class WakeMachine(Struct, frozen=True, tag_field="type", tag="wake"):
 
 
 class Woken(Struct, frozen=True, tag_field="type", tag="woken"):
-    """The machine is awake unless ``failure`` is set. ``times`` is set if it was woken now."""
+    """The machine is awake unless ``failure`` is set. ``times`` is None if it was awake already."""
 
     number: int
     times: WakeTimes | None = None
@@ -152,7 +159,7 @@ class ReadyChecked(Struct, frozen=True, tag_field="type", tag="ready_checked"):
 
 
 class WakeEnded(Struct, frozen=True, tag_field="type", tag="wake_ended"):
-    """The first byte of a woken machine was sent, or it did not accept (``failure``)."""
+    """A wake is complete: the woken machine sent its first byte, or did not serve (``failure``)."""
 
     times: WakeTimes
     failure: str = ""
@@ -171,7 +178,7 @@ class ActivityReport(Struct, frozen=True, tag_field="type", tag="activity"):
 
 
 class TakeOver(Struct, frozen=True, tag_field="type", tag="take_over"):
-    """Request of the successor for the listening sockets and the configuration."""
+    """The successor requests the listening sockets and the configuration."""
 
 
 class Sockets(Struct, frozen=True, tag_field="type", tag="sockets"):
@@ -192,7 +199,7 @@ class TakenOver(Struct, frozen=True, tag_field="type", tag="taken_over"):
 
 
 class Stop(Struct, frozen=True, tag_field="type", tag="stop"):
-    """The successor stops, and so do the open connections of its predecessor."""
+    """The successor stops. Its predecessor closes its open connections and stops too."""
 
 
 Message = (
@@ -246,7 +253,7 @@ def peer_user(connection: socket.socket) -> int:
 
 
 class ControlLink:
-    """A connection. Each side sends messages, and requests that the other side replies to."""
+    """A connection over which both sides send messages and requests, which get a reply."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -273,7 +280,7 @@ class ControlLink:
     async def request(
         self, build: Callable[[int], Message], timeout_s: float = REQUEST_TIMEOUT_S
     ) -> Reply:
-        """Send the message that ``build`` returns for a number. Return the reply.
+        """Send a request and return the reply. ``build`` returns the message with this number.
 
         Another task must call ``receive``. Raises LinkClosed or TimeoutError.
         """
@@ -295,7 +302,7 @@ class ControlLink:
             while True:
                 (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
                 if length > FRAME_BYTES_MAX:
-                    raise LinkClosed(f"a message of {length} bytes")
+                    raise LinkClosed(f"a message of {length} bytes is too long")
                 message = decode_content(await self._reader.readexactly(length))
                 if not isinstance(message, Reply):
                     return message
@@ -319,7 +326,10 @@ class ControlLink:
             )
 
     async def send_with_descriptors(self, message: Message, descriptors: Sequence[int]) -> None:
-        """Send a message after all previous ones, with descriptors of files or sockets."""
+        """Send a message with descriptors of files or sockets, after all previous messages.
+
+        asyncio cannot send descriptors, so this writes to the socket when the buffer is empty.
+        """
         transport = self._writer.transport
         transport.set_write_buffer_limits(high=0)
         await self._writer.drain()
@@ -353,7 +363,7 @@ async def _send_with_descriptors(
 
 
 class BlockingLink:
-    """Receives messages with attached sockets, and the lock, from the running ingress."""
+    """Receives messages, the listening sockets and the locked file from the running ingress."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
