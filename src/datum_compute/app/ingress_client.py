@@ -1,9 +1,8 @@
 """The connection of a cell process to the ingress of its host.
 
-The client records what is published, and sends it to the ingress after each connect and after each
-change. It starts the ingress if none runs and a port is published. It replaces an ingress of
-another version. Requests of the ingress to wake machines go to the idle scaler, which calls the
-drivers.
+The client records the published ports, and sends them to the ingress after each connect and after
+each change. It starts an ingress if a port is published and none runs, and replaces one of another
+version. The idle scaler handles the requests of the ingress to wake machines: it calls the drivers.
 """
 
 from __future__ import annotations
@@ -52,8 +51,9 @@ HELLO_TIMEOUT_S = 5.0
 PUBLISH_TIMEOUT_S = 10.0
 DRAIN_REQUEST_TIMEOUT_S = 2.0
 LAUNCH_TIMEOUT_S = 30.0
+# How long to wait until a new ingress has replaced one of another version.
 REPLACED_AFTER_MAX_S = 15.0
-# Interval between attempts to connect, and the longest one between attempts to start the ingress.
+# Interval between attempts to connect, and the longest interval between starts of an ingress.
 RECONNECT_S, RELAUNCH_MAX_S = 0.1, 10.0
 _LOG_BYTES_MAX = 4 * 1024 * 1024
 
@@ -75,7 +75,10 @@ class _PublishedOwner:
 
 
 class IngressClient:
-    """``launch`` starts an ingress for a state directory, with flags."""
+    """Publishes the ports of a cell process through the ingress of its state directory.
+
+    ``launch`` starts an ingress for a state directory, with flags.
+    """
 
     def __init__(
         self,
@@ -95,10 +98,11 @@ class IngressClient:
         self._owners: dict[str, _PublishedOwner] = {}
         self._draining: set[str] = set()
         self._link: ControlLink | None = None
+        # Owners of ports that the ingress had open when this process connected.
         self._ingress_owners: frozenset[str] = frozenset()
         self._was_connected = False
         self._connected = asyncio.Event()
-        self._wanted = asyncio.Event()  # a port is published
+        self._has_published = asyncio.Event()
         self._is_replacing = False
         self._list_owners: Callable[[], Collection[str]] | None = None
 
@@ -111,7 +115,7 @@ class IngressClient:
         number = published.numbers.get(name) or last_port
         published.ports[name] = DesiredPort(tuple(backends), number)
         self._update_machines(backends)
-        self._wanted.set()
+        self._has_published.set()
         async with asyncio.timeout(PUBLISH_TIMEOUT_S):
             await self._apply(owner, published)
         if name not in published.numbers:
@@ -119,7 +123,7 @@ class IngressClient:
         return HOST, published.numbers[name]
 
     def refuse(self, owner: str, *, refused: bool) -> None:
-        """Send a change at once, without waiting for its confirmation."""
+        """Let the ports of the owner refuse connections. This does not wait for a confirmation."""
         published = self._owners.get(owner)
         if published is None or published.refused == refused:
             return
@@ -142,7 +146,7 @@ class IngressClient:
         await self._withdraw_soon(owner)
 
     async def _withdraw_soon(self, owner: str) -> None:
-        """Withdraw now if the ingress is connected, otherwise after the next connect."""
+        """Withdraw now if the ingress is connected; otherwise the next connect does it."""
         if self._link is None:
             return
         try:
@@ -152,7 +156,7 @@ class IngressClient:
             return
 
     async def _apply(self, owner: str, published: _PublishedOwner) -> None:
-        """Send the desired state of the owner, until a connected ingress has confirmed it."""
+        """Send the desired state of the owner, repeatedly until an ingress has confirmed it."""
         while True:
             await self._connected.wait()
             link, desired = self._link, published.desired(owner)
@@ -205,14 +209,14 @@ class IngressClient:
     # --- draining and sleep
 
     async def drain(self, machine_id: str) -> int:
-        """Give the machine no new connections. Return the number of its open connections.
+        """Stop new connections to the machine. Return the number of its open connections.
 
         While the ingress cannot be reached, it may have open connections, so the result is 1.
         """
         self._draining.add(machine_id)
         link = self._link
         if link is None:
-            return 1 if self._was_connected or self._wanted.is_set() else 0
+            return 1 if self._was_connected or self._has_published.is_set() else 0
         try:
             reply = await link.request(
                 lambda number: Drain(number, machine_id), DRAIN_REQUEST_TIMEOUT_S
@@ -274,13 +278,14 @@ class IngressClient:
     async def withdraw_unknown_owners(self, list_owners: Callable[[], Collection[str]]) -> None:
         """Withdraw the ports of owners that were deleted while this process did not run.
 
-        It is repeated after each connect. ``list_owners`` returns all owners that exist.
+        This is repeated after each connect. ``list_owners`` returns all owners that exist.
         """
         self._list_owners = list_owners
         for owner in self._mark_unknown_owners():
             await self._withdraw_soon(owner)
 
     def _mark_unknown_owners(self) -> list[str]:
+        """Record that unknown owners have no ports. Return these owners."""
         if self._list_owners is None:
             return []
         gone = self._ingress_owners - set(self._list_owners()) - self._owners.keys()
@@ -289,7 +294,7 @@ class IngressClient:
         return sorted(gone)
 
     async def _open(self) -> ControlLink:
-        """Connect, and replace an ingress of another version once."""
+        """Connect. An ingress of another version is replaced, at most once per process."""
         link, welcome = await self._greet()
         if welcome.version != self._version and not self._is_replacing:
             self._is_replacing = True
@@ -301,7 +306,7 @@ class IngressClient:
         return link
 
     async def _wait_for_successor(self, replaced_pid: int) -> tuple[ControlLink, Welcome]:
-        """Connect again, to another process if the replacement succeeds in time."""
+        """Connect to the successor, or to the same ingress again if it was not replaced in time."""
         async with asyncio.timeout(LAUNCH_TIMEOUT_S):
             for _ in range(round(REPLACED_AFTER_MAX_S / RECONNECT_S)):
                 try:
@@ -350,13 +355,13 @@ class IngressClient:
             _log.error("cannot start the ingress: %s", error)
 
     async def _wait_to_reconnect(self) -> None:
-        """Wait for the next attempt; the first published port ends the wait."""
-        if self._wanted.is_set():
+        """Wait until the next attempt to connect. The first published port ends the wait."""
+        if self._has_published.is_set():
             await asyncio.sleep(RECONNECT_S)
             return
         try:
             async with asyncio.timeout(RECONNECT_S):
-                await self._wanted.wait()
+                await self._has_published.wait()
         except TimeoutError:
             return
 
@@ -409,7 +414,7 @@ class IngressClient:
     async def _wake(self, link: ControlLink, message: WakeMachine) -> None:
         backend = message.backend
         if not self.idle_scaler.is_tracked(backend.machine_id):
-            # After a restart, connections arrive before the controllers publish their ports.
+            # After a restart, connections may arrive before the controllers publish the port.
             self.idle_scaler.track([backend])
         try:
             times = await self.idle_scaler.ensure_awake(backend.machine_id, message.arrived_s)
@@ -428,13 +433,13 @@ class IngressClient:
 
 
 async def launch_ingress(directory: Path, *flags: str) -> None:
-    """Start an ingress that survives this process. Return when it runs in the background."""
+    """Start an ingress that outlives this process. Return when it runs in the background."""
     log = directory / LOG_FILE
     if log.exists() and log.stat().st_size > _LOG_BYTES_MAX:
         log.replace(directory / f"{LOG_FILE}.1")
     sink = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
-        # -P keeps the working directory off the module path.
+        # -P: do not import modules from the working directory.
         launched = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "datum_compute.app.ingress_server"),
             *(DIRECTORY_FLAG, str(directory), "--detach", *flags),

@@ -1,11 +1,11 @@
-"""``compute-ingress``: the process that owns the published ports of a host.
+"""``compute-ingress``: the process that serves the published ports of a host.
 
-It runs in a session of its own, so that it survives the process of the cells, which starts it. Its
+The process of the cells starts it in a session of its own, so that it outlives that process. Its
 files are in the state directory:
 
-- ``ingress.lock`` is locked by the process that accepts connections, and contains its pid;
-- ``ingress.sock`` is the control socket (``ingress/control.py``);
-- ``ingress.json`` is the last configuration. The process can start from it alone;
+- ``ingress.lock`` is locked by the process that accepts connections, and contains its pid.
+- ``ingress.sock`` is the control socket (``ingress/control.py``).
+- ``ingress.json`` is the last configuration. It is sufficient to start and serve.
 - ``ingress.log`` is the log.
 
 If an ingress of another version runs, a new process takes over its sockets. The previous process
@@ -71,10 +71,12 @@ START_TIMEOUT_S = 30.0
 # An ingress without ports, cells and connections ends after this time.
 UNUSED_S = 10
 _POLL_S = 0.05
-# How long connections that were accepted last may take until they are counted.
-_ACCEPTED_S = 0.5
+# How long it may take until an accepted connection is included in the number of connections.
+_COUNTED_AFTER_S = 0.5
 # The address of a unix socket has at most 107 bytes.
 _ADDRESS_BYTES_MAX = 100
+# The control socket until its process has the lock.
+_NEW_SOCKET_FILE = f".{SOCKET_FILE}.new"
 
 _log = logging.getLogger(__name__)
 
@@ -112,7 +114,7 @@ async def _serve_until_signal(directory: Path, start: IngressStart) -> None:
 
 
 def _detach() -> None:
-    """Continue in a child process of its own session, which the caller need not wait for."""
+    """Continue in a child process with its own session, and end the process that was started."""
     if os.fork():
         os._exit(0)
     os.setsid()
@@ -123,7 +125,7 @@ def _detach() -> None:
 
 @dataclass(slots=True)
 class IngressStart:
-    """What a process starts with, perhaps received from a predecessor."""
+    """The lock and configuration of a new process, and its predecessor if it has one."""
 
     lock: int  # of the locked file
     version: str
@@ -135,7 +137,10 @@ class IngressStart:
 def prepare_start(
     directory: Path, *, must_replace: bool = False, version: str = __version__
 ) -> IngressStart | None:
-    """Return None if an ingress of this version runs and is not to be replaced."""
+    """Lock the state directory, or take over from the ingress that has locked it.
+
+    Returns None if an ingress of this version runs and is not to be replaced.
+    """
     lock = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline_s = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline_s:
@@ -158,6 +163,7 @@ def _try_lock(lock: int) -> bool:
 
 
 def _take_over(directory: Path, version: str, *, must_replace: bool) -> IngressStart | None:
+    """Receive sockets, configuration and lock of the running ingress; None to let it continue."""
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(START_TIMEOUT_S)
     with ExitStack() as undo:
@@ -185,7 +191,7 @@ def _take_over(directory: Path, version: str, *, must_replace: bool) -> IngressS
 
 
 def _read_configuration(directory: Path) -> Configuration:
-    """Return the stored configuration; without a readable one, the cells publish their ports."""
+    """Return the stored configuration; empty if it is not readable, until the cells connect."""
     try:
         return decode_configuration((directory / CONFIGURATION_FILE).read_bytes())
     except FileNotFoundError:
@@ -197,7 +203,7 @@ def _read_configuration(directory: Path) -> Configuration:
 
 @contextmanager
 def unix_address(directory: Path, name: str = SOCKET_FILE) -> Iterator[str]:
-    """Yield the address of a unix socket, also if its path is longer than an address may be."""
+    """Yield an address of a unix socket, also if its path is too long to be an address."""
     path = str(directory / name)
     if len(os.fsencode(path)) <= _ADDRESS_BYTES_MAX:
         yield path
@@ -213,13 +219,16 @@ def unix_address(directory: Path, name: str = SOCKET_FILE) -> Iterator[str]:
 
 
 def _elapsed_s() -> float:
-    # The same clock as that of the cells, which compare the times of a wake.
+    # The clock of the cell processes as well, because both record times of the same wake.
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 async def serve_ingress(directory: Path, start: IngressStart, stop: asyncio.Event) -> None:
-    """Serve until ``stop`` is set or the ingress is unused, or replaced and without connections."""
+    """Serve until ``stop`` is set or the ingress is unused.
+
+    After a replacement it ends when its last connection has ended.
+    """
     with ExitStack() as locked:
         locked.callback(os.close, start.lock)
         control = _build_control(directory, start)
@@ -241,7 +250,7 @@ async def serve_ingress(directory: Path, start: IngressStart, stop: asyncio.Even
             if control.released.is_set():
                 _log.info("replaced; serving open connections: %d", control.proxy.connections)
                 server.close()
-                locked.close()  # the successor has it
+                locked.close()  # the successor holds the same lock
                 await _wait_for_connections(control, stop)
             control.save_now()
             await _stop(control, server)
@@ -296,8 +305,8 @@ async def _open_link(predecessor: BlockingLink) -> ControlLink:
 
 
 async def _listen(directory: Path, control: Control) -> asyncio.Server:
-    """Listen on a socket that replaces the one of a predecessor when this process has the lock."""
-    name = _draft_name()
+    """Listen on a new socket, which ``_publish_files`` renames to the control socket."""
+    name = _NEW_SOCKET_FILE
     (directory / name).unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX)
     with unix_address(directory, name) as address:
@@ -306,14 +315,11 @@ async def _listen(directory: Path, control: Control) -> asyncio.Server:
     return await asyncio.start_unix_server(control.handle, sock=listening)
 
 
-def _draft_name() -> str:
-    return f".{SOCKET_FILE}.new"
-
-
 def _publish_files(directory: Path, lock: int) -> None:
+    """Write the pid to the locked file, and replace the control socket of the predecessor."""
     os.ftruncate(lock, 0)
     os.pwrite(lock, str(os.getpid()).encode(), 0)
-    (directory / _draft_name()).replace(directory / SOCKET_FILE)
+    (directory / _NEW_SOCKET_FILE).replace(directory / SOCKET_FILE)
 
 
 async def _wait_until_stopped(control: Control, stop: asyncio.Event) -> None:
@@ -332,7 +338,7 @@ async def _wait_until_stopped(control: Control, stop: asyncio.Event) -> None:
 
 
 async def _wait_for_connections(control: Control, stop: asyncio.Event) -> None:
-    await asyncio.sleep(_ACCEPTED_S)
+    await asyncio.sleep(_COUNTED_AFTER_S)
     while control.proxy.connections or control.has_predecessors:
         if stop.is_set() or control.stopping.is_set():
             return

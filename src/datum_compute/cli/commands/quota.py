@@ -34,7 +34,7 @@ from datum_compute.cli.workload.access import print_missing_access
 from datum_compute.cli.workload.observe import UNKNOWN
 from datum_compute.planning.rollout.gates import find_quota_denial
 
-_BAR = 20
+_BAR_CHARACTERS = 20
 _BY_TYPE = {metric.resource_type: metric for metric in METRICS}
 
 
@@ -96,7 +96,10 @@ def quota(
 
 
 async def _read_use(session: Session) -> tuple[list[Instance], list[WorkloadDeployment]]:
-    """Read all namespaces, because quota applies to the project; otherwise only the current one."""
+    """Read the instances and deployments of all namespaces, because quota applies to the project.
+
+    Without permission for this, only the current namespace is read.
+    """
     try:
         instances = (await session.client.list(INSTANCE)).items
         return instances, (await session.client.list(DEPLOYMENT)).items
@@ -111,9 +114,9 @@ async def _read_use(session: Session) -> tuple[list[Instance], list[WorkloadDepl
 class CityUse:
     """What the instances of a city use.
 
-    ``granted`` are the instances that have quota, with their size in ``millicores`` and
-    ``mebibytes``. ``waiting`` are the desired instances that have none, created or not.
-    ``denied`` are the created ones with the condition that states why.
+    ``granted`` counts the instances that have quota, and ``millicores`` and ``mebibytes`` are the
+    sums of their sizes. ``waiting`` counts the desired instances without quota, created or not.
+    ``denied`` names the created ones, each with the condition that states why.
     """
 
     city: str
@@ -127,7 +130,7 @@ class CityUse:
 def usage_by_city(
     instances: Sequence[Instance], deployments: Sequence[WorkloadDeployment]
 ) -> list[CityUse]:
-    """Return the use of each city that has instances or deployments, by name."""
+    """Return the use of each city that has instances or deployments, ordered by city."""
     deployments = [d for d in deployments if not d.is_terminating]
     by_owner: dict[tuple[str, str], list[Instance]] = {}
     for instance in instances:
@@ -253,8 +256,8 @@ def bucket_name(bucket: AllowanceBucket) -> str:
 def _usage(bucket: AllowanceBucket) -> str:
     limit, used = bucket.status.limit, bucket.status.allocated
     share = min(1.0, used / limit) if limit else 1.0
-    full = round(share * _BAR)
-    return f"[{'#' * full}{'.' * (_BAR - full)}] {share:.0%}"
+    filled = round(share * _BAR_CHARACTERS)
+    return f"[{'#' * filled}{'.' * (_BAR_CHARACTERS - filled)}] {share:.0%}"
 
 
 def _document(bucket: AllowanceBucket) -> QuotaEntry:

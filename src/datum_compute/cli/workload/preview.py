@@ -1,8 +1,8 @@
 """The effect of a plan before it is applied: instances, quota, referenced objects, images, cities.
 
-The planners of the platform compute it from the present state of the project. A problem would keep
-the workload from running; ``deploy`` stops at problems unless ``--skip-checks`` is given. Only what
-the plan changes is checked, so that a deploy reads few objects before it writes.
+The planners of the platform compute it from the current state of the project. A problem would
+prevent the workload from running, so ``deploy`` stops at it unless ``--skip-checks`` is given. Only
+what the plan changes is checked, so that a deploy reads few objects before it writes.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from datum_compute.planning.workload.templates import template_hash
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """A city without service while its instances are recreated: for about ``seconds`` each time."""
+    """A city has no service while its instances are recreated, for about ``seconds`` each time."""
 
     city: str
     instances: int
@@ -86,7 +86,7 @@ class SurgeNeed:
 
 @dataclass(frozen=True, slots=True)
 class InstanceChanges:
-    """Names of the instances that are recreated and removed, and how many are created.
+    """Names of the instances that are recreated and removed, and the number of created ones.
 
     ``cities`` is the number of cities that recreate instances, in the order ``city_order``.
     ``at_once`` is how many each of them may recreate at the same time. ``surge`` has one item for
@@ -122,11 +122,16 @@ async def preview_plan(session: Session, plan: WorkloadPlan) -> Preview:
         return Preview()
     after = from_json(plan.outcome, Workload)
     before = from_json(plan.observed, Workload) if plan.observed is not None else None
-    scale, (references_found, references_missing), (images, refused), closed = await asyncio.gather(
+    (
+        scale,
+        (references_found, references_missing),
+        (images, refused),
+        unavailable,
+    ) = await asyncio.gather(
         _preview_scale(session, before, after),
         _check_references(session, after),
         check_images(session, before, after),
-        _closed_cities(session, before),
+        _unavailable_cities(session, before),
     )
     return Preview(
         scale.changes,
@@ -136,7 +141,7 @@ async def preview_plan(session: Session, plan: WorkloadPlan) -> Preview:
         warnings=(
             *scale.quota.warnings,
             *_pause_warnings(session, after),
-            *_city_warnings(before, after, closed, scale.cities_in_use),
+            *_city_warnings(before, after, unavailable, scale.cities_in_use),
         ),
         problems=(*scale.quota.shortages, *references_missing, *refused),
     )
@@ -157,7 +162,7 @@ async def preview_instances(session: Session, plan: WorkloadPlan) -> Preview:
 class _QuotaPreview:
     """The use of each quota after the plan, and the shortages.
 
-    ``interruptions`` are those of cities for whose surge instances there is no quota.
+    ``interruptions`` are those of the cities that are updated without surge for lack of quota.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -206,7 +211,7 @@ def _pause_warnings(session: Session, after: Workload) -> list[str]:
 def _city_warnings(
     before: Workload | None,
     after: Workload,
-    closed: Mapping[str, Condition],
+    unavailable: Mapping[str, Condition],
     cities_in_use: set[str],
 ) -> list[str]:
     """Return one warning for each city of the workload that cannot start instances now.
@@ -219,7 +224,7 @@ def _city_warnings(
     for city in _cities_of(after):
         if city not in present:
             continue
-        condition = closed.get(city)
+        condition = unavailable.get(city)
         if condition is None or (condition.reason == Reason.CELL_DRAINED and city in cities_in_use):
             continue
         why = one_line(condition.message).rstrip(".")
@@ -234,10 +239,10 @@ def _cities_of(workload: Workload) -> list[str]:
     return list(dict.fromkeys(cities))
 
 
-async def _closed_cities(session: Session, before: Workload | None) -> dict[str, Condition]:
-    """Return the cities without an available location, each with the condition of one location.
+async def _unavailable_cities(session: Session, before: Workload | None) -> dict[str, Condition]:
+    """Return the cities that have no available location, each with the condition of one location.
 
-    For a new workload nothing is read: the server warns of all its cities.
+    For a new workload nothing is read, because the server itself warns of such cities.
     """
     if before is None:
         return {}
@@ -245,16 +250,16 @@ async def _closed_cities(session: Session, before: Workload | None) -> dict[str,
         bindings = (await session.client.list(LOCATION_BINDING)).items
     except (Forbidden, NotFound):
         return {}
-    closed: dict[str, Condition] = {}
+    unavailable: dict[str, Condition] = {}
     available: set[str] = set()
     for binding in bindings:
         city = normalize_city(city_of(binding))
         condition = find_condition(binding.status.conditions, "Available")
         if condition is not None and condition.status == FALSE:
-            closed.setdefault(city, condition)
+            unavailable.setdefault(city, condition)
         else:
             available.add(city)
-    return {city: condition for city, condition in closed.items() if city not in available}
+    return {city: condition for city, condition in unavailable.items() if city not in available}
 
 
 # --- instances
@@ -287,7 +292,8 @@ def plan_instance_changes(
         kept |= {
             instance.metadata.name
             for number, instance in by_ordinal.items()
-            # Others are surge instances, or are being removed already.
+            # Ordinals between the two counts are removed by scaling down. Higher ones are surge
+            # instances or are being removed already.
             if number < minimum or number >= desired_before
         }
         created += sum(number not in by_ordinal for number in range(minimum))
@@ -395,10 +401,10 @@ async def _preview_quota(
 ) -> _QuotaPreview:
     """Return the use of each quota after the plan and during its rollout, and the shortages.
 
-    A plan that creates no instances and keeps their size uses no more quota, so nothing is read. A
-    plan that does not raise the desired number of instances has no shortage: it creates only
-    instances that are missing already. Missing quota for surge instances is no shortage either,
-    because the rollout then continues without them.
+    Nothing is read for a plan that creates no instances and keeps their size, because its use of
+    quota does not grow. A plan that does not raise the desired number of instances has no shortage:
+    it only creates instances that are missing already. Missing quota for surge instances is not a
+    shortage, because the rollout then continues without them.
     """
     keeps_size = before is not None and _size_fields(before) == _size_fields(after)
     keeps_use = keeps_size and not changes.created
@@ -429,7 +435,7 @@ async def _preview_quota(
             found.lines.append(f"{bucket_name(bucket)} not known yet")
             continue
         used.append((bucket, bucket.status.allocated - held.get(kind, 0) + needed[kind]))
-    surge = _fit_surge(changes, used, amounts, found)
+    surge = _check_surge_quota(changes, used, amounts, found)
     for bucket, amount in used:
         during = amount + surge * amounts.get(bucket.spec.resource_type, 0)
         line = f"{bucket_name(bucket)} {_share(bucket, amount)}{render_unit(bucket)}"
@@ -441,15 +447,16 @@ async def _preview_quota(
     return found
 
 
-def _fit_surge(
+def _check_surge_quota(
     changes: InstanceChanges,
     used: Sequence[tuple[AllowanceBucket, int]],
     amounts: Mapping[str, int],
     found: _QuotaPreview,
 ) -> int:
-    """Return how many surge instances the quota allows at the same time; warn if too few.
+    """Return how many surge instances the quota allows at the same time.
 
-    ``used`` are the quotas with their use after the plan, ``amounts`` those of one instance.
+    Adds a warning to ``found`` if they are too few. ``used`` contains the use of each quota after
+    the plan, and ``amounts`` that of one instance.
     """
     needed = room = changes.surge_at_once
     for bucket, amount in used:
@@ -494,8 +501,8 @@ async def _read_size(
 ) -> InstanceSize | None:
     """Return the size of an instance.
 
-    With ``accepts_built_in`` the size of a built-in type is not read, which saves a request. An
-    operator may have replaced the type, so this is only for an estimate.
+    With ``accepts_built_in`` the built-in size of a type is used, which saves a request. It is only
+    an estimate, because an operator may have changed the type.
     """
     runtime = after.spec.template.spec.runtime
     size = size_of(runtime, lambda _name: None) if accepts_built_in else explicit_size(runtime)
@@ -561,7 +568,7 @@ async def _check_references(
 async def _check_source(
     session: Session, source: tuple[str, str], keys: set[str]
 ) -> tuple[str, str]:
-    """Return the result and the problem, which is empty if there is none."""
+    """Return the result for the plan, and the problem; empty if there is none."""
     kind, name = source
     info: KindInfo[Any] = SECRET if kind == "Secret" else CONFIG_MAP
     try:

@@ -1,4 +1,4 @@
-"""Selects the revision that ``rollout undo`` restores, and restores a workload to it."""
+"""The revision that ``rollout undo`` restores, and the change of the workload back to it."""
 
 from __future__ import annotations
 
@@ -54,6 +54,7 @@ def restore_and_annotate(
     """Restore the revision, and annotate the workload so that the history shows a rollback."""
     before = deepcopy(workload["spec"])
     restore(workload, target.revision, only)
+    # Revisions named ``legacy-N`` were recorded by an older command line, not by the controller.
     is_numbered = target.name == str(target.revision.spec.revision)
     if is_numbered and only in (None, "template") and workload["spec"] != before:
         rollback = RequestedRollback(target.revision.spec.revision, newest.spec.revision)

@@ -1,4 +1,4 @@
-"""Drivers for machines behind the proxy: report the last wake, drain before a machine stops."""
+"""Wrappers of the drivers of machines with published ports: last wake, drain before a stop."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ DRAIN_TIMEOUT_S = 10.0
 
 
 class Drainable(Protocol):
-    """What gives connections to machines: the ingress, or the load balancer itself."""
+    """Sends connections to machines: the ingress, or the load balancer of the same process."""
 
     async def drain(self, machine_id: str) -> int: ...
 
@@ -180,7 +180,7 @@ def wrap_drivers(
     history: WakeHistory,
     elapsed_s: Callable[[], float],
 ) -> dict[PlaneName, Driver]:
-    """Return the drivers that the controllers use: with draining and with the last wake."""
+    """Return the drivers that the controllers use: they drain machines and report the last wake."""
     wrapped = {
         cell: ReportingDriver(
             DrainingDriver(driver, connections.drain, connections.end_drain, elapsed_s), history

@@ -2,14 +2,14 @@
 
 Rules:
 - A machine that has a connection, open or waiting, is not put to sleep.
-- A machine is not put to sleep and woken at the same time. Any number of connections wake it once.
+- A machine is not put to sleep and woken at the same time. Concurrent connections share one wake.
 - A connection that arrives while its machine is put to sleep waits, and then wakes the machine.
 - A machine is woken unless it is known to be awake. Waking a running machine is a no-op.
 
-The module uses no sockets. The load balancer of the same process adds connections, or the ingress
-reports their number. The ingress also confirms that a machine is idle before it sleeps, and from
-then on sends it no connection without a wake. The simulator runs balancer and scaler in one
-process.
+The module uses no sockets. If the load balancer runs in the same process, as in the simulator, it
+adds and removes connections. If the ingress is a separate process, it reports the number of
+connections of each machine. It also confirms that a machine is idle before the machine sleeps, and
+from then on requests a wake before it sends a connection.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from datum_compute.api.traffic import Backend, Rank, SleepPolicy, WakeFailed, Wa
 from datum_compute.drivers.connections.activations import WakeHistory
 from datum_compute.drivers.driver import Driver, DriverError, MachineState, NotObserved
 
-# Interval between the checks whether a woken machine is ready. Each one doubles it up to the limit.
+# First and longest interval between checks whether a woken machine is ready. It doubles each time.
 READY_POLL_S, READY_POLL_MAX_S = 0.002, 0.1
 # Time limit for a call of the engine, in addition to the hold time.
 ENGINE_TIMEOUT_S = 30.0
-# After the scaler has changed a machine, reported states are older for this long and are ignored.
+# For this long after the scaler has changed a machine, the state in published backends is ignored:
+# it may be older than this change.
 REPORTS_IGNORED_S = 10.0
 
 _log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 class ActivityState(Enum):
     AWAKE = auto()  # the last wake succeeded, or a connection was accepted since
-    UNKNOWN = auto()  # reported as running, but not confirmed
+    UNKNOWN = auto()  # published as running, but not confirmed by a wake
     ASLEEP = auto()
 
 
@@ -55,9 +56,10 @@ class _TrackedMachine:
 
 
 class IdleScaler:
-    """``confirm_idle`` is called with a machine and its idle time before the machine sleeps.
+    """Puts idle machines to sleep and wakes them.
 
-    It returns False if the machine must not sleep. Without it, the added connections decide.
+    ``confirm_idle`` is called with a machine and its idle time before the machine sleeps. It
+    returns False if the machine must not sleep. Without it, the number of connections decides.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class IdleScaler:
     # --- machines
 
     def track(self, backends: Iterable[Backend]) -> None:
-        """Add machines and update their policy and reported state.
+        """Add the machines that may sleep, and update their policy and published state.
 
         The idle timer of a new machine starts now.
         """
@@ -106,7 +108,7 @@ class IdleScaler:
     def keep_only(self, machine_ids: Iterable[str]) -> None:
         """Stop tracking all other machines, except those that are being woken or put to sleep.
 
-        If such a machine returns before its change ends, a second change must not start.
+        If such a machine is added again before its change ends, no second change may start.
         """
         kept = frozenset(machine_ids)
         busy = {
@@ -133,13 +135,13 @@ class IdleScaler:
     # --- connections
 
     def reset_connections(self) -> None:
-        """Drop the reported numbers of connections, because another ingress reports them."""
+        """Drop the reported numbers of connections. The ingress reports them after a connect."""
         self._connections.clear()
         for machine in self._machines.values():
             self._start_idle_timer(machine)
 
     def report_connections(self, machine_id: str, connections: int, idle_since_s: float) -> None:
-        """Record the number of connections in another process, and when the last one ended."""
+        """Record the connections that the ingress reports, and when the last one ended."""
         if connections:
             self._connections[machine_id] = connections
         else:
@@ -295,8 +297,8 @@ class IdleScaler:
 
     async def _put_to_sleep(self, machine: _TrackedMachine) -> None:
         async with machine.lock:
-            # From this check until the call of the driver, a connection either waits for the lock
-            # (``ensure_awake``), or the ingress does not confirm that the machine is idle.
+            # A connection that arrives after this check waits for the lock (``ensure_awake``). If
+            # it arrives at the ingress, the ingress denies that the machine is idle.
             if self._is_in_use(machine):
                 return
             previous = machine.state
