@@ -247,6 +247,14 @@ def test_a_revision_gets_the_digest_that_its_first_instance_reports() -> None:
     assert recorded_digests(seen, history, *reports) == [DIGEST]
 
 
+def test_a_recorded_digest_deletes_no_revision() -> None:
+    history = recorded(*(workload(f"web:{n}") for n in range(REVISIONS_KEPT)))
+    seen = workload(f"web:{REVISIONS_KEPT - 1}")
+    report = an_instance(seen, DIGEST, image=f"web:{REVISIONS_KEPT - 1}")
+    assert len(history) == REVISIONS_KEPT
+    assert recorded_digests(seen, history, report) == [DIGEST]
+
+
 def test_the_digest_of_an_instance_with_another_template_is_not_recorded() -> None:
     """A tag may point to another image since then."""
     seen = workload(replicas=2)

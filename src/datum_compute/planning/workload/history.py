@@ -267,5 +267,5 @@ def _requested_rollback(workload: Workload) -> RequestedRollback | None:
     try:
         found = decode(workload.metadata.annotations.get(ROLLBACK, "").encode())
         return RequestedRollback(int(found["restores"]), int(found["replaces"]))
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None

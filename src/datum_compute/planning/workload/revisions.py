@@ -73,7 +73,8 @@ def plan_revisions(
         actions.append(Create(plane, REVISION, revision, "the workload was changed"))
     else:
         actions += _record_digests(plane, own[-1], running, instances)
-    surplus = max(0, len(own) + len(actions) - REVISIONS_KEPT)
+    created = sum(isinstance(action, Create) for action in actions)
+    surplus = max(0, len(own) + created - REVISIONS_KEPT)
     actions += [
         _delete_revision(plane, old, f"only {REVISIONS_KEPT} are kept")
         for old in own[:surplus]
