@@ -19,13 +19,14 @@ class RecordedFile:
         self.synced: list[int] = []
         self.failures = 0
 
-    def debounced(self, interval_s: float = 1.0) -> DebouncedFile:
+    def debounced(self, interval_s: float = 1.0, *, must_write_first: bool = True) -> DebouncedFile:
         return DebouncedFile(
             Path("unused"),
             lambda: b"%d" % self.state,
             interval_s,
             write=self._write,
             write_synced=self._write_synced,
+            must_write_first=must_write_first,
         )
 
     def _write(self, _path: Path, content: bytes) -> None:
@@ -83,6 +84,19 @@ def test_a_failed_write_is_retried() -> None:
 
     run_virtual(Random(1), main)
     assert file.written == [0, 1]
+
+
+def test_a_first_write_that_may_fail_is_retried() -> None:
+    file = RecordedFile()
+
+    async def main(_loop: VirtualLoop) -> None:
+        save = file.debounced(must_write_first=False)
+        file.state, file.failures = 1, 2
+        save()
+        await asyncio.sleep(10)
+
+    run_virtual(Random(1), main)
+    assert file.written == [1]
 
 
 async def test_pending_changes_are_synced_when_the_process_ends() -> None:

@@ -48,7 +48,18 @@ def test_a_configuration_is_read_as_it_was_written_with_the_observed_state() -> 
     assert decode_configuration(content) == Configuration(owners=expected)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b'{"format": 2}', b'{"owners": []}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b'{"format": 2}',
+        b'{"owners": []}',
+        b'{"owners": {"\xff": {"client": "state"}}}',
+        b'{"owners": {"web": {"client": "state", "ports": {"http": {"number": 70000}}}}}',
+        pytest.param(b'{"x":' * 100_000, id="nested too deeply"),
+    ],
+)
 def test_a_configuration_that_cannot_be_read_is_an_error(content: bytes) -> None:
     with pytest.raises(ConfigurationError):
         decode_configuration(content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -13,17 +14,28 @@ from pathlib import Path
 import pytest
 
 from datum_compute.api.traffic import Backend, SleepPolicy
+from datum_compute.app import state_directory
 from datum_compute.app.ingress_client import IngressClient
 from datum_compute.app.ingress_server import (
     CONFIGURATION_FILE,
     SOCKET_FILE,
     prepare_start,
+    serve_ingress,
 )
 from datum_compute.drivers.connections.activations import WakeHistory
 from datum_compute.drivers.driver import MachineState
 from datum_compute.drivers.simulated.driver import MachineTable, SimulatedDriver
+from datum_compute.ingress.protocol import LinkClosed
 from testkit.conformance.driver import SPEC
-from tests.ingress.ingress_host import CELL, MACHINE_ID, REQUEST, Host, eventually, request
+from tests.ingress.ingress_host import (
+    CELL,
+    MACHINE_ID,
+    REQUEST,
+    Host,
+    eventually,
+    request,
+    run_in_background,
+)
 from tests.stream_servers import LOOPBACK, serve_tcp
 
 OWNER = "cell/dfw ns/web"
@@ -240,6 +252,55 @@ async def test_a_damaged_configuration_is_ignored(host: Host) -> None:
     (host.directory / CONFIGURATION_FILE).write_bytes(b"{")
     async with a_machine() as machine, host.connected() as client:
         assert (await request(await publish(client, [machine]))).endswith(b"one")
+
+
+async def test_ports_are_published_while_the_disk_is_full(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async with a_machine(sleep=POLICY) as machine:
+        with monkeypatch.context() as full:
+            full.setattr(state_directory, "_replace", fail)
+            full.setattr(os, "pwrite", fail)
+            async with host.connected() as client:
+                port = await publish(client, [machine])
+                await eventually(host.is_asleep)
+                assert (await request(port)).endswith(b"one")
+                assert not (host.directory / CONFIGURATION_FILE).exists()
+        await eventually(lambda: (host.directory / CONFIGURATION_FILE).exists())
+
+
+async def test_a_machine_is_drained_when_no_ingress_runs_and_no_port_is_published(
+    host: Host,
+) -> None:
+    async with a_machine() as machine, host.connected() as client:
+        await publish(client, [machine])
+        await client.withdraw(OWNER)
+        host.stops[-1].set()
+        await eventually(lambda: not (host.directory / SOCKET_FILE).exists())
+        assert client._link is not None
+        client._link.close()  # as at the end of a process
+        await eventually(partial(has_connections, client, 0))
+
+
+async def test_only_one_of_two_successors_takes_over(host: Host) -> None:
+    async with a_machine() as machine:
+        async with host.connected() as client:
+            port = await publish(client, [machine])
+        first = await asyncio.to_thread(lambda: prepare_start(host.directory, must_replace=True))
+        assert first is not None
+        second = asyncio.create_task(
+            asyncio.to_thread(lambda: prepare_start(host.directory, must_replace=True))
+        )
+        await asyncio.sleep(0.1)
+        assert not second.done(), "the first successor has the sockets"
+        stop = asyncio.Event()
+        async with run_in_background(serve_ingress(host.directory, first, stop), stop):
+            with pytest.raises(LinkClosed):
+                await second
+            assert (await request(port)).endswith(b"one")
 
 
 async def test_a_state_directory_with_a_long_path_is_used(host: Host) -> None:

@@ -76,7 +76,13 @@ async def test_a_request_fails_when_the_peer_disconnects(
 
 
 @pytest.mark.parametrize(
-    "content", [b"\0\0\0\2{}", b"\0\0\0\1{", (FRAME_BYTES_MAX + 1).to_bytes(4, "big")]
+    "content",
+    [
+        b"\0\0\0\2{}",
+        b"\0\0\0\1{",
+        (FRAME_BYTES_MAX + 1).to_bytes(4, "big"),
+        b'\0\0\0\x0f{"type": "\xff\xff\xff"}',
+    ],
 )
 async def test_something_else_than_a_message_ends_the_connection(
     pair: tuple[ControlLink, socket.socket], content: bytes

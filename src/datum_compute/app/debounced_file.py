@@ -27,7 +27,11 @@ Write = Callable[[Path, bytes], None]
 
 
 class DebouncedFile:
-    """Call the object after each change. ``content`` returns the content to write."""
+    """Call the object after each change. ``content`` returns the content to write.
+
+    If the first write fails, the call raises OSError. With ``must_write_first=False`` it does not,
+    and the write is repeated after each interval like any other.
+    """
 
     def __init__(
         self,
@@ -37,12 +41,14 @@ class DebouncedFile:
         *,
         write: Write = write_without_sync,
         write_synced: Write = write_private,
+        must_write_first: bool = True,
     ) -> None:
         self._path = path
         self._content = content
         self._interval_s = interval_s
         self._write = write
         self._write_synced = write_synced
+        self._must_write_first = must_write_first
         self._task: asyncio.Task[None] | None = None
         self._is_changed = False
 
@@ -50,7 +56,12 @@ class DebouncedFile:
         if self._task is not None:
             self._is_changed = True
             return
-        self._write(self._path, self._content())
+        try:
+            self._write(self._path, self._content())
+        except OSError:
+            if self._must_write_first:
+                raise
+            self._is_changed = True
         self._task = asyncio.get_running_loop().create_task(self._write_changes())
 
     def write_now(self) -> None:

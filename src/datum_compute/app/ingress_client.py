@@ -101,6 +101,7 @@ class IngressClient:
         # Owners of ports that the ingress had open when this process connected.
         self._ingress_owners: frozenset[str] = frozenset()
         self._was_connected = False
+        self._is_absent = False  # no process accepted the last attempt to connect
         self._connected = asyncio.Event()
         self._has_published = asyncio.Event()
         self._is_replacing = False
@@ -211,11 +212,14 @@ class IngressClient:
     async def drain(self, machine_id: str) -> int:
         """Stop new connections to the machine. Return the number of its open connections.
 
-        While the ingress cannot be reached, it may have open connections, so the result is 1.
+        While the ingress cannot be reached, it may have open connections, so the result is 1. If
+        none runs, its connections have ended; one that is started for other ports may get new ones.
         """
         self._draining.add(machine_id)
         link = self._link
         if link is None:
+            if self._is_absent and not self._has_ports():
+                return 0
             return 1 if self._was_connected or self._has_published.is_set() else 0
         try:
             reply = await link.request(
@@ -252,7 +256,8 @@ class IngressClient:
         while True:
             try:
                 link = await self._open()
-            except (OSError, LinkClosed, TimeoutError):
+            except (OSError, LinkClosed, TimeoutError) as error:
+                self._is_absent = isinstance(error, FileNotFoundError | ConnectionRefusedError)
                 if self._has_ports() and attempts_left <= 0:
                     await self._launch_logged()
                     attempts_left = round(relaunch_s / RECONNECT_S)
@@ -260,7 +265,7 @@ class IngressClient:
                 attempts_left -= 1
                 await self._wait_to_reconnect()
                 continue
-            relaunch_s, attempts_left = RECONNECT_S, 0
+            relaunch_s, attempts_left, self._is_absent = RECONNECT_S, 0, False
             try:
                 await self._serve(link)
             except (LinkClosed, TimeoutError) as error:

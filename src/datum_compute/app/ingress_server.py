@@ -276,12 +276,20 @@ def _build_control(directory: Path, start: IngressStart) -> Control:
         if not control.released.is_set():
             write(path, content)
 
+    def save_now() -> None:
+        try:
+            write_unless_replaced(write_without_sync, path, control.encode())
+        except OSError as error:
+            _log.warning("cannot write %s: %s", path, error)
+            save()  # repeats the write until it succeeds
+
     path = directory / CONFIGURATION_FILE
     save = DebouncedFile(
         path,
         lambda: control.encode(),
         write=partial(write_unless_replaced, write_without_sync),
         write_synced=partial(write_unless_replaced, write_private),
+        must_write_first=False,
     )
     machines = MachinePool(links, _elapsed_s, save)
     sockets = {} if start.predecessor is None else start.predecessor.sockets
@@ -294,7 +302,7 @@ def _build_control(directory: Path, start: IngressStart) -> Control:
         links,
         start.lock,
         save,
-        lambda: write_unless_replaced(write_without_sync, path, control.encode()),
+        save_now,
     )
     return control
 
@@ -317,8 +325,12 @@ async def _listen(directory: Path, control: Control) -> asyncio.Server:
 
 def _publish_files(directory: Path, lock: int) -> None:
     """Write the pid to the locked file, and replace the control socket of the predecessor."""
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, str(os.getpid()).encode(), 0)
+    content = str(os.getpid()).encode()
+    try:
+        os.pwrite(lock, content, 0)
+        os.ftruncate(lock, len(content))
+    except OSError as error:
+        _log.warning("cannot write the pid to %s: %s", directory / LOCK_FILE, error)
     (directory / _NEW_SOCKET_FILE).replace(directory / SOCKET_FILE)
 
 

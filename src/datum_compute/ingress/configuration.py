@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 from msgspec import Struct
@@ -25,7 +26,7 @@ class ConfigurationError(Exception):
 
 
 class StoredPort(Struct, frozen=True):
-    number: int
+    number: Annotated[int, msgspec.Meta(ge=0, le=65535)]
     backends: tuple[Backend, ...] = ()
 
 
@@ -63,7 +64,7 @@ def encode_configuration(
 def decode_configuration(content: bytes) -> Configuration:
     try:
         found = msgspec.json.decode(content, type=Configuration)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigurationError(str(error)) from error
     if found.format != FORMAT:
         raise ConfigurationError(f"format {found.format} is not supported")

@@ -92,6 +92,7 @@ class Control:
     _sessions: dict[str, ControlLink] = field(default_factory=dict)  # by client
     _predecessors: set[ControlLink] = field(default_factory=set)
     _requests: set[asyncio.Task[None]] = field(default_factory=set)
+    _handover: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def has_predecessors(self) -> bool:
@@ -230,8 +231,11 @@ class Control:
         async with asyncio.timeout(HANDOVER_TIMEOUT_S):
             if not isinstance(await link.receive(), TakeOver):
                 return
-            await self._hand_over(link)
-        self.released.set()
+            async with self._handover:
+                if self.released.is_set():
+                    return  # another successor was faster
+                await self._hand_over(link)
+                self.released.set()
         self._close_sessions()
         self.links.use_successor(link)
         reporting = asyncio.create_task(self._report_to(link))

@@ -242,7 +242,7 @@ def encode_frame(message: Message) -> bytes:
 def decode_content(content: bytes) -> Message:
     try:
         return _decoder.decode(content)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise LinkClosed(f"unknown message: {error}") from error
 
 
