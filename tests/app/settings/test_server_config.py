@@ -55,6 +55,15 @@ def read_error(load: Load, capsys: pytest.CaptureFixture[str], text: str, *flags
     return capsys.readouterr().err
 
 
+def test_a_kubeconfig_whose_path_cannot_be_read_is_refused_with_its_position(
+    load: Load, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f"discovery: {{projectKubeconfigPath: {'x' * 300}}}\n"
+    error = read_error(load, capsys, text)
+    assert "server.yaml:3:13: discovery.projectKubeconfigPath: " in error.replace("\n", "")
+    assert "cannot be read: File name too long" in error.replace("\n", "")
+
+
 def test_discovery_and_webhook_are_set_as_with_flags(load: Load, tmp_path: Path) -> None:
     files = {name: kubeconfig(tmp_path / name, "milo") for name in ("platform", "p", "quota")}
     settings = load(

@@ -173,7 +173,11 @@ def _discovery(config: _Config) -> Texts:
     for field, flag in _KUBECONFIGS.items():
         path = config.get(field)
         if path:
-            if not Path(path).is_file():
+            try:
+                is_file = Path(path).is_file()
+            except OSError as error:
+                config.refuse(field, f"{path} cannot be read: {error.strerror}")
+            if not is_file:
                 config.refuse(field, f"{path} is not a file; is its Secret mounted?")
             found[flag] = (path, config.place(field))
     return found
