@@ -247,14 +247,14 @@ async def serve_ingress(directory: Path, start: IngressStart, stop: asyncio.Even
             control.save_now()
             _log.info("ready, ports: %d, state in %s", len(control.proxy.ports), directory)
             await _wait_until_stopped(control, stop)
-            if control.released.is_set():
+            if control.replaced.is_set():
                 _log.info("replaced; serving open connections: %d", control.proxy.connections)
                 server.close()
                 locked.close()  # the successor holds the same lock
                 await _wait_for_connections(control, stop)
             control.save_now()
             await _stop(control, server)
-            if not control.released.is_set():
+            if not control.replaced.is_set():
                 (directory / SOCKET_FILE).unlink(missing_ok=True)
             for task in tasks:
                 task.cancel()
@@ -273,7 +273,7 @@ def _build_control(directory: Path, start: IngressStart) -> Control:
     links = CellLinks(_elapsed_s)
 
     def write_unless_replaced(write: Write, path: Path, content: bytes) -> None:
-        if not control.released.is_set():
+        if not control.replaced.is_set():
             write(path, content)
 
     def save_now() -> None:
@@ -336,7 +336,7 @@ def _publish_files(directory: Path, lock: int) -> None:
 
 async def _wait_until_stopped(control: Control, stop: asyncio.Event) -> None:
     """Wait for a signal or a successor, or until the process has been unused for a while."""
-    waits = [asyncio.create_task(event.wait()) for event in (stop, control.released)]
+    waits = [asyncio.create_task(event.wait()) for event in (stop, control.replaced)]
     unused = 0
     try:
         while unused < UNUSED_S:
@@ -352,7 +352,7 @@ async def _wait_until_stopped(control: Control, stop: asyncio.Event) -> None:
 async def _wait_for_connections(control: Control, stop: asyncio.Event) -> None:
     await asyncio.sleep(_COUNTED_AFTER_S)
     while control.proxy.connections or control.has_predecessors:
-        if stop.is_set() or control.stopping.is_set():
+        if stop.is_set() or control.successor_stopping.is_set():
             return
         await asyncio.sleep(_POLL_S)
 

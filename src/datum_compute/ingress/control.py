@@ -75,8 +75,8 @@ class Control:
 
     ``save_now`` is called when ports were opened or closed, and ``save`` after other changes.
 
-    ``released`` is set when a successor accepts connections in place of this process, and
-    ``stopping`` when that successor stops.
+    ``replaced`` is set when a successor accepts connections in place of this process, and
+    ``successor_stopping`` when that successor stops.
     """
 
     identity: IngressIdentity
@@ -87,8 +87,8 @@ class Control:
     save: Callable[[], None]
     save_now: Callable[[], None]
     owners: dict[str, StoredOwner] = field(default_factory=dict)
-    released: asyncio.Event = field(default_factory=asyncio.Event)
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    replaced: asyncio.Event = field(default_factory=asyncio.Event)
+    successor_stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _sessions: dict[str, ControlLink] = field(default_factory=dict)  # by client
     _predecessors: set[ControlLink] = field(default_factory=set)
     _requests: set[asyncio.Task[None]] = field(default_factory=set)
@@ -232,17 +232,17 @@ class Control:
             if not isinstance(await link.receive(), TakeOver):
                 return
             async with self._handover:
-                if self.released.is_set():
-                    return  # another successor was faster
+                if self.replaced.is_set():
+                    return  # another successor has taken over
                 await self._hand_over(link)
-                self.released.set()
+                self.replaced.set()
         self._close_sessions()
         self.links.use_successor(link)
         reporting = asyncio.create_task(self._report_to(link))
         try:
             while True:
                 if isinstance(await link.receive(), Stop):
-                    self.stopping.set()
+                    self.successor_stopping.set()
         finally:
             reporting.cancel()
             self.links.remove(link)

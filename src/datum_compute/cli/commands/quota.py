@@ -141,15 +141,16 @@ def usage_by_city(
     for deployment in deployments:
         metadata, desired = deployment.metadata, deployment.spec.scale_settings.min_replicas
         own = by_owner.get((metadata.namespace, metadata.name), [])
-        # A surge instance has quota of its own and an ordinal above the desired ones.
+        # A surge instance has quota as well, but an ordinal above those of desired instances.
         granted = sum(_has_quota(i) and _ordinal(i) < desired for i in own)
         city = deployment.spec.city_code
         waiting[city] = waiting.get(city, 0) + max(0, desired - granted)
-    placed = {(d.metadata.namespace, d.metadata.name): d.spec.city_code for d in deployments}
+    # Instances without a city label are in the city of their deployment.
+    city_of = {(d.metadata.namespace, d.metadata.name): d.spec.city_code for d in deployments}
     by_city: dict[str, list[Instance]] = {city: [] for city in waiting}
     for owner_key, own in by_owner.items():
         for instance in own:
-            city = instance.metadata.labels.get(CITY_CODE) or placed.get(owner_key, UNKNOWN)
+            city = instance.metadata.labels.get(CITY_CODE) or city_of.get(owner_key, UNKNOWN)
             by_city.setdefault(city, []).append(instance)
     return [_city_use(city, by_city[city], waiting.get(city, 0)) for city in sorted(by_city)]
 

@@ -173,7 +173,7 @@ class _QuotaPreview:
 
 @dataclass(frozen=True, slots=True)
 class _ScalePreview:
-    """The effect of a plan on instances, and the quota that they use."""
+    """The effect of a plan on instances and quota, and the cities that have instances now."""
 
     changes: InstanceChanges
     cities_in_use: set[str]
@@ -270,8 +270,8 @@ def plan_instance_changes(
 ) -> InstanceChanges:
     """Return the effect of a plan on the instances.
 
-    An instance is recreated if the plan changes its template, unless it already runs the new
-    template, as when a rollout is undone before it is complete.
+    An instance is recreated if the plan changes its template and it does not run the new template
+    already. It may, for example if a rollout is undone before it is complete.
     """
     recreated: list[str] = []
     created, kept, cities, at_once = 0, set(), set(), 1
@@ -281,29 +281,27 @@ def plan_instance_changes(
         {place_of_deployment(d): d for d in desired_deployments(before)} if before else {}
     )
     for deployment in desired_deployments(after):
-        place, minimum = (
-            place_of_deployment(deployment),
-            deployment.spec.scale_settings.min_replicas,
-        )
+        place = place_of_deployment(deployment)
+        desired = deployment.spec.scale_settings.min_replicas
         own = [instance for instance in instances if place_of(instance) == place]
         by_ordinal = slots_of(_deployment_name(own), own).by_ordinal
         earlier = deployments_before.get(place)
-        desired_before = earlier.spec.scale_settings.min_replicas if earlier else minimum
+        desired_before = earlier.spec.scale_settings.min_replicas if earlier else desired
         kept |= {
             instance.metadata.name
             for number, instance in by_ordinal.items()
             # Ordinals between the two counts are removed by scaling down. Higher ones are surge
             # instances or are being removed already.
-            if number < minimum or number >= desired_before
+            if number < desired or number >= desired_before
         }
-        created += sum(number not in by_ordinal for number in range(minimum))
+        created += sum(number not in by_ordinal for number in range(desired))
         if not _changes_template(earlier, deployment):
             continue
         new_hash = template_hash(deployment.spec.template)
         outdated = [
             by_ordinal[number].metadata.name
             for number in sorted(by_ordinal, reverse=True)
-            if number < minimum
+            if number < desired
             and by_ordinal[number].status.controller.observed_template_hash != new_hash
         ]
         if outdated:
@@ -317,17 +315,16 @@ def plan_instance_changes(
         for i in instances
         if not i.is_terminating and i.metadata.name not in kept
     )
-    removed_names = tuple(name for _, name in removed)
     return InstanceChanges(
-        tuple(recreated),
-        removed_names,
-        created,
-        len(cities),
-        at_once,
-        tuple(interruptions),
-        city_order_of(after),
-        tuple(surge),
-        _surge_at_once(after, surge),
+        recreated=tuple(recreated),
+        removed=tuple(name for _, name in removed),
+        created=created,
+        cities=len(cities),
+        at_once=at_once,
+        interruptions=tuple(interruptions),
+        city_order=city_order_of(after),
+        surge=tuple(surge),
+        surge_at_once=_surge_at_once(after, surge),
     )
 
 

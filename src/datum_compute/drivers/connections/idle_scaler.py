@@ -217,6 +217,7 @@ class IdleScaler:
     # --- waking
 
     async def _wake_unattended(self, machine_id: str) -> None:
+        """Wake a machine without a connection that waits for it."""
         self.add_connection(machine_id)
         try:
             times = await self.ensure_awake(machine_id, self._elapsed_s())
@@ -354,6 +355,6 @@ class IdleScaler:
 
 
 def _retrieve_exception(task: asyncio.Task[WakeTimes]) -> None:
-    """Mark the exception as retrieved: the waiting connections may be closed already."""
+    """Prevent a log entry of asyncio if all connections that waited for the wake are closed."""
     if not task.cancelled():
         task.exception()

@@ -160,16 +160,21 @@ def find_surge(
     recorded = _surge_ordinals(record.ordinals if record else "", wanted)
     created = _surge_ordinals(record.created if record and is_recorded_rollout else "", wanted)
     ordinals = range(wanted, wanted + limit)
-    present = {n: slots.by_ordinal[n] for n in ordinals if n in slots.by_ordinal}
-    updated = {n for n, i in present.items() if is_current(i, current_hash, spec.template.spec)}
+    in_surge_slots = {n: slots.by_ordinal[n] for n in ordinals if n in slots.by_ordinal}
+    updated = {
+        n for n, i in in_surge_slots.items() if is_current(i, current_hash, spec.template.spec)
+    }
     is_halted = halt_reason(spec) is not None
     can_proceed = not spec.paused and not is_halted
     is_rolling = desired.is_outdated and can_proceed
-    # After a scale-down in a rollout, instances of former slots are used as surge instances.
-    found = {
-        number: instance for number, instance in present.items() if is_rolling or number in recorded
+    # During a rollout every instance in a surge slot counts, also one that a scale-down left there.
+    members = {
+        number: instance
+        for number, instance in in_surge_slots.items()
+        if is_rolling or number in recorded
     }
-    current = {n: i for n, i in found.items() if n in updated and not i.is_terminating}
+    # Members with the current template.
+    current = {n: i for n, i in members.items() if n in updated and not i.is_terminating}
     to_create: tuple[int, ...] = ()
     if desired.needs_surge and can_proceed:
         to_create = tuple(n for n in ordinals if n not in slots.by_ordinal and n not in created)
@@ -182,13 +187,13 @@ def find_surge(
     cause = next(iter(not_awaited.values()), "")
     if not cause and is_recorded_rollout and reported is not None:
         cause = reported.message
-    is_missing = desired.needs_surge and can_proceed and not found and not to_create
+    is_missing = desired.needs_surge and can_proceed and not members and not to_create
     if not cause and is_missing:
         cause = "The rollout continues without surge: its surge instances were deleted"
     continues_without = is_missing and is_recorded_rollout and reported is not None
-    outdated = {n: i for n, i in found.items() if n not in current and not i.is_terminating}
+    outdated = {n: i for n, i in members.items() if n not in current and not i.is_terminating}
     return Surge(
-        members=frozenset(found),
+        members=frozenset(members),
         available=available,
         to_create=to_create,
         removals=(
@@ -197,15 +202,15 @@ def find_surge(
         ),
         delays_replacement=desired.is_outdated
         and not continues_without
-        and (bool(to_create) or not _are_all_available(found, created, available)),
+        and (bool(to_create) or not _are_all_available(members, created, available)),
         continues_without=continues_without,
         unavailable_cause=cause,
         record=SurgeSlots(
             template_hash=current_hash,
-            ordinals=format_ordinals(sorted(found.keys() | set(to_create))),
+            ordinals=format_ordinals(sorted(members.keys() | set(to_create))),
             created=format_ordinals(sorted(created)),
         )
-        if found or desired.is_outdated or not desired.is_done
+        if members or desired.is_outdated or not desired.is_done
         else None,
         requeue_after_s=_requeue_s(
             wait_left_s.values(),
