@@ -10,7 +10,12 @@ import pytest
 
 from datum_compute.api import labels
 from datum_compute.api.compute.deployment import WorkloadDeployment
-from datum_compute.api.compute.instance import Instance, InstanceSpec, InstanceStatus
+from datum_compute.api.compute.instance import (
+    Instance,
+    InstanceControl,
+    InstanceSpec,
+    InstanceStatus,
+)
 from datum_compute.api.compute.workload import CityRollout, CityRolloutState, WorkloadRollout
 from datum_compute.api.conditions import Condition
 from datum_compute.api.events import Event
@@ -76,6 +81,16 @@ def test_only_transitions_are_reported(
     before: tuple[str, str], after: tuple[str, str], expected: list[str]
 ) -> None:
     assert events_of(an_instance(*before), *after) == expected
+
+
+def test_a_stop_is_a_warning_only_if_no_user_requested_it() -> None:
+    ended = an_instance("True", "Available")
+    assert events_of(ended, "False", "Stopped") == ["Warning Stopped: why"]
+    stopped = msgspec.structs.replace(
+        ended, spec=msgspec.structs.replace(ended.spec, controller=InstanceControl(stopped=True))
+    )
+    assert events_of(stopped, "False", "Stopped") == ["Normal Stopped: why"]
+    assert events_of(stopped, "False", "InstanceCrashing") == ["Warning InstanceCrashing: why"]
 
 
 def a_rollout(completed: str = "hash", **states: CityRolloutState) -> WorkloadRollout:

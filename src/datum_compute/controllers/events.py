@@ -17,8 +17,9 @@ from typing import Any, Literal
 
 from datum_compute.api import labels
 from datum_compute.api.compute.deployment import WorkloadDeployment
+from datum_compute.api.compute.instance import Instance
 from datum_compute.api.compute.workload import CityRollout, Workload
-from datum_compute.api.conditions import TRUE, Condition, find_condition
+from datum_compute.api.conditions import TRUE, Condition, Reason, find_condition
 from datum_compute.api.events import DELETION_UNCONFIRMED
 from datum_compute.api.kinds import DEPLOYMENT, INSTANCE, WORKLOAD
 from datum_compute.api.meta.codec import JsonObject, from_json
@@ -26,6 +27,7 @@ from datum_compute.api.meta.fields import ObjectReference
 from datum_compute.api.meta.objects import ApiObject, KindInfo
 from datum_compute.api.planes import PlaneName, plane_role
 from datum_compute.planning.plan import Action, Create, Delete, Patch, PatchStatus
+from datum_compute.planning.rollout.suspension import halt_reason
 from datum_compute.runtime.event_mapping import AmbiguousMapping
 from datum_compute.runtime.event_recorder import EventRequest, reference_to
 
@@ -182,8 +184,20 @@ def _condition_events(
     elif new.status == TRUE:
         yield EventRequest(plane, about, "Normal", new.reason, message)
     elif _was_true(old) or new.reason not in NORMAL_PROGRESS_REASONS:
-        is_removed = new.reason in REMOVAL_REASONS
-        yield EventRequest(plane, about, "Normal" if is_removed else "Warning", new.reason, message)
+        is_requested = new.reason in REMOVAL_REASONS or _is_stopped_by_user(obj, new.reason)
+        type_: Literal["Normal", "Warning"] = "Normal" if is_requested else "Warning"
+        yield EventRequest(plane, about, type_, new.reason, message)
+
+
+def _is_stopped_by_user(obj: ApiObject, reason: str) -> bool:
+    """Return False if the program of an instance has ended by itself, which has the same reason."""
+    if reason != Reason.STOPPED:
+        return False
+    if isinstance(obj, Workload):
+        return obj.spec.stopped
+    if isinstance(obj, WorkloadDeployment):
+        return halt_reason(obj.spec) == reason
+    return isinstance(obj, Instance) and halt_reason(obj.spec.controller) == reason
 
 
 _CITY_EVENTS: Mapping[str, tuple[Literal["Normal", "Warning"], str, str]] = {
