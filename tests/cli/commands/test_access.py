@@ -173,6 +173,18 @@ def test_commands_that_read_print_one_line_if_the_project_has_no_access(
         assert len(cli.err.splitlines()) == 1
 
 
+def test_doctor_skips_what_a_project_gets_with_its_access(cli: CliRunner, world: World) -> None:
+    offered(world, "GatedByProvider")
+    write_entitlement(world, status("PendingApproval", "EntitlementPendingApproval", "ask Bo"))
+    cli.run("doctor", "-o", "json")
+    states = {item["check"]: item["state"] for item in json.loads(cli.out)["items"]}
+    assert (states["access"], states["quota"], states["cities"]) == (
+        "warning",
+        "skipped",
+        "skipped",
+    )
+
+
 @pytest.mark.parametrize("command", ["workloads", "instances", "quota"])
 def test_commands_that_read_do_not_mention_access_if_the_project_has_it(
     cli: CliRunner, world: World, command: str

@@ -62,6 +62,7 @@ from datum_compute.planning.explain.explain import Link, deprecated_type, explai
 from datum_compute.planning.rollout.suspension import HALT_REASONS
 
 _SKEW_MAX_S = 30
+_WITH_ACCESS = ("quota", "cities")  # checks of what a project gets with its access
 
 CheckState = Literal["ok", "warning", "failed", "skipped"]
 
@@ -136,9 +137,14 @@ async def run_checks(session: Session, name: str | None) -> list[CheckResult]:
         ("driver", partial(_driver, drivers=drivers)),
     )
     results = [first]
+    has_access = True
     for title, check in checks:
+        if not has_access and title in _WITH_ACCESS:
+            results.append(CheckResult(title, "skipped", "the project has no access to compute"))
+            continue
         try:
             results.append(await check(session))
+            has_access = has_access and (title != "access" or results[-1].state == "ok")
         except ApiError as error:
             text = f"cannot be checked: {one_line(error.message)}"
             results.append(CheckResult(title, "skipped", text))
