@@ -8,13 +8,12 @@ import pytest
 
 from datum_compute.api import labels
 from datum_compute.api.karmada import Cluster
-from datum_compute.api.kinds import CLAIM, CLUSTER, INSTANCE, NAMESPACE
+from datum_compute.api.kinds import CLAIM, CLUSTER, DEPLOYMENT, INSTANCE, NAMESPACE
 from datum_compute.api.meta.objects import ObjectMeta, Ref
 from datum_compute.api.planes import (
     HUB,
     cell_plane,
     encode_cluster_label,
-    federation_namespace,
     project_plane,
 )
 from datum_compute.client.client import Client
@@ -47,8 +46,8 @@ async def a_project_on_a_cell(planes: InProcessPlanes) -> tuple[Client, Client]:
     return project, cell
 
 
-async def create_claim(project: Client, number: int = 0, space: str = SPACE) -> None:
-    instance = as_new(an_instance(number), namespace=space)
+async def create_claim(project: Client, number: int = 0) -> None:
+    instance = as_new(an_instance(number), namespace=SPACE)
     await project.create(CLAIM, new_claim(LOCATION, instance, None))
 
 
@@ -118,17 +117,21 @@ def test_claims_of_a_hub_namespace_are_deleted_if_the_namespace_is_gone(is_gone:
     assert with_planes(test) == ([] if is_gone else [name_of_claim(0)])
 
 
-def test_claims_stay_while_their_namespace_exists_and_a_restored_hub_has_no_copy_of_it() -> None:
-    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> list[str]:
+def test_claims_stay_while_their_deployment_exists_and_a_restored_hub_has_no_copy_of_it() -> None:
+    async def test(loop: VirtualLoop, planes: InProcessPlanes) -> None:
         hub, project = await planes.create(HUB), await planes.create(PROJECT)
         await hub.create(CLUSTER, Cluster(metadata=ObjectMeta(name="dfw")))
-        source = await project.create(NAMESPACE, a_namespace("default"))
-        await create_claim(project, space=federation_namespace(source.metadata.uid))
+        await project.create(NAMESPACE, a_namespace("default"))
+        await project.create(DEPLOYMENT, as_new(a_deployment(finalizers=())))
+        await create_claim(project)
         async with running(ORPHANED_CLAIM_CONTROLLERS, loop, planes, HUB, PROJECT):
             await asyncio.sleep(5)
-        return await claims(project)
+            assert await claims(project) == [name_of_claim(0)]
+            await project.delete(DEPLOYMENT, Ref("default", "web-dfw"))
+            await asyncio.sleep(5)
+            assert await claims(project) == []
 
-    assert with_planes(test) == [name_of_claim(0)]
+    with_planes(test)
 
 
 def test_a_change_of_a_deployment_wakes_the_claims_of_released_slots() -> None:

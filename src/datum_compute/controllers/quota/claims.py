@@ -12,9 +12,9 @@ its claims if it has left the federation, or if its copy of the namespace is gon
 that namespace contain the project.
 
 - ``left-claim`` is keyed by the name of a Cluster. It acts if the hub has no such Cluster.
-- ``orphaned-claim`` is keyed by the name of a hub namespace. It acts if the project does not have
-  the source of the namespace, and the hub has neither the namespace nor a Work that carries it or
-  an object in it. A Work stays until its cell has confirmed the removal, so the claims of an
+- ``orphaned-claim`` is keyed by the name of a hub namespace. It acts on claims whose deployment is
+  gone from the project, if the hub has neither the namespace nor a Work that carries it or an
+  object in it. A Work stays until its cell has confirmed the removal, so the claims of an
   unreachable cell stay too.
 
 Both read the hub live: quota is never released because an object is missing from a cache.
@@ -40,7 +40,7 @@ from datum_compute.api.kinds import (
     NAMESPACE,
     WORK,
 )
-from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref
+from datum_compute.api.meta.objects import ApiObject, KindInfo, Ref, ref_of
 from datum_compute.api.planes import HUB, deployment_of, instance_name, plane_role, source_uid
 from datum_compute.api.quota import ResourceClaim
 from datum_compute.controllers.context import FEDERATED, Context
@@ -280,7 +280,7 @@ async def reconcile_namespace(context: Context, key: Key) -> Outcome:
         labels.INSTANCE_NAMESPACE,
         name,
         f"namespace {name} is gone from the hub",
-        kept=_has_source,
+        is_kept=_has_deployment,
     )
     if not plan.actions or hub.read(WORK).refs_by_index(WORKS_BY_NAMESPACE.name, name):
         return Done()
@@ -296,28 +296,30 @@ def _plan_claims(
     label: str,
     value: str,
     reason: str,
-    kept: Callable[[CachedClient, str], bool] = lambda _project, _value: False,
+    is_kept: Callable[[CachedClient, ResourceClaim], bool] = lambda _project, _claim: False,
 ) -> Plan:
-    """Plan the release of the claims with the label, in all projects except where they are kept."""
+    """Plan the release of the claims with the label, in all projects, unless they are kept."""
     actions: list[Action] = []
     for plane in context.planes.engaged_planes():
         if plane_role(plane) != "project":
             continue
         project = context.planes.require(plane)
         claims = project.read(CLAIM).list_with_label(label, value)
-        if claims and not kept(project, value):
-            actions += plan_orphaned_claims(plane, claims, reason).actions
+        orphans = [claim for claim in claims if not is_kept(project, claim)]
+        actions += plan_orphaned_claims(plane, orphans, reason).actions
     return Plan(tuple(actions))
 
 
-def _has_source(project: CachedClient, hub_namespace: str) -> bool:
-    """Return True if the project has the source of the hub namespace.
+def _has_deployment(project: CachedClient, claim: ResourceClaim) -> bool:
+    """Return True if the project has the deployment of the claim.
 
-    A hub that was restored from a backup gets the namespace again.
+    The hub then gets the namespace again, for example after it was restored from a backup.
     """
-    uid = source_uid(hub_namespace)
-    namespaces = project.read(NAMESPACE).all()
-    return any(n.metadata.uid == uid and not n.is_terminating for n in namespaces)
+    claimed = claimed_instance(claim)
+    if claimed is None:
+        return False
+    ref = Ref(claim.metadata.namespace, deployment_of(claimed[1].name))
+    return project.read(DEPLOYMENT).get(ref) is not None
 
 
 def contains_namespace(work: Work, namespace: str) -> bool:
@@ -365,6 +367,17 @@ def map_cluster(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key
         yield Key(client.plane, Ref("", change.latest.metadata.name))
 
 
+def map_project_deployment(client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
+    """Map a deleted deployment of a project to the hub namespaces of its claims."""
+    if change.new is not None:
+        return
+    ref = ref_of(change.latest)
+    for claim in client.read_unsynced(CLAIM).list_in_namespace(ref.namespace):
+        claimed = claimed_instance(claim)
+        if claimed is not None and deployment_of(claimed[1].name) == ref.name:
+            yield Key(HUB, Ref("", claimed[1].namespace))
+
+
 def map_claim_to_cluster(_client: CachedClient, change: ObjectChange[Any]) -> Iterable[Key]:
     """Map new and terminating claims to the Cluster of their cell.
 
@@ -395,7 +408,7 @@ ORPHANED_CLAIM_CONTROLLERS = (
             watches(NAMESPACE, map_namespace),
             watches(WORK, map_work),
             watches(CLAIM, map_claim_to_namespace, on="project"),
-            reads(NAMESPACE, on="project"),
+            watches(DEPLOYMENT, map_project_deployment, on="project"),
         ),
         indexes=(WORKS_BY_NAMESPACE,),
         finalizers=(labels.CLAIM_FINALIZER,),
