@@ -26,7 +26,6 @@ from datum_compute.planning.plan import Create, Delete, Plan, drop_finalizer
 from datum_compute.planning.quota.buckets import decide_claims
 from datum_compute.planning.quota.claims import quota_verdict
 from datum_compute.planning.reasons import as_deployment_reason
-from datum_compute.planning.rollout.gates import plan_readiness
 from datum_compute.planning.rollout.instances import (
     has_unavailable_replacement,
     out_of_service,
@@ -44,6 +43,7 @@ from datum_compute.planning.rollout.slots import (
     slots_of,
     wanted_replicas,
 )
+from datum_compute.planning.rollout.stopping import stopping_value
 from datum_compute.planning.rollout.surge import (
     Surge,
     current_removals,
@@ -173,17 +173,12 @@ def _server_released_before_its_machine() -> Iterator[None]:
 
 @contextmanager
 def _ready_while_terminating() -> Iterator[None]:
-    """Ready depends only on the machine, not on the deletion of the instance."""
+    """Available and Ready of an instance stay True while it stops."""
 
-    def make(original: Any) -> Any:
-        def plan(plane: Any, instance: Any, *arguments: Any) -> Any:
-            metadata = msgspec.structs.replace(instance.metadata, deletion_timestamp=None)
-            staying = msgspec.structs.replace(instance, metadata=metadata)
-            return original(plane, staying, *arguments)
+    def make(_original: Any) -> Any:
+        return lambda _instance: ConditionValue(TRUE, Reason.AVAILABLE, "Instance is ready")
 
-        return plan
-
-    with function_replaced(plan_readiness, make):
+    with function_replaced(stopping_value, make):
         yield
 
 
