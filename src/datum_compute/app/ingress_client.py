@@ -70,7 +70,7 @@ class _PublishedOwner:
     numbers: dict[str, int] = field(default_factory=dict)
     applied: DesiredOwner | None = None  # what the connected ingress has confirmed
 
-    def desired(self, owner: str) -> DesiredOwner:
+    def build_message(self, owner: str) -> DesiredOwner:
         return DesiredOwner(owner, self.refused, dict(self.ports), self.kept)
 
 
@@ -130,7 +130,7 @@ class IngressClient:
             return
         published.refused = refused
         if self._link is not None and published.applied is not None:
-            self._link.send(Publish(0, (published.desired(owner),)))
+            self._link.send(Publish(0, (published.build_message(owner),)))
 
     async def withdraw(self, owner: str, kept: Collection[str] = ()) -> None:
         if kept:
@@ -160,7 +160,7 @@ class IngressClient:
         """Send the desired state of the owner, repeatedly until an ingress has confirmed it."""
         while True:
             await self._connected.wait()
-            link, desired = self._link, published.desired(owner)
+            link, desired = self._link, published.build_message(owner)
             if link is None or published.applied == desired:
                 if link is not None:
                     return
@@ -176,7 +176,7 @@ class IngressClient:
     async def _send(
         self, link: ControlLink, owners: Collection[str], draining: tuple[str, ...] | None = None
     ) -> None:
-        found = {o: self._owners[o].desired(o) for o in owners if o in self._owners}
+        found = {o: self._owners[o].build_message(o) for o in owners if o in self._owners}
         desired = tuple(found.values())
         reply = await link.request(lambda number: Publish(number, desired, draining))
         assert isinstance(reply, Published)
@@ -186,7 +186,7 @@ class IngressClient:
                 continue
             if not sent.ports and not sent.kept:
                 self._ingress_owners -= {owner}
-                if published.desired(owner) == sent:
+                if published.build_message(owner) == sent:
                     del self._owners[owner]
                 continue
             published.numbers = reply.ports[owner]
