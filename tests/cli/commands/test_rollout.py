@@ -309,12 +309,12 @@ def test_a_city_has_the_state_that_the_platform_reports(
 def test_a_failed_city_has_the_cause_that_the_platform_reports() -> None:
     observed = workload("DFW", "ORD", rollout=a_rollout(DFW="Failed", ORD="Waiting"))
     progress = assess_rollout(observed, [deployment("DFW"), deployment("ORD")], [])
-    assert progress.failed[0].cause == RolloutCause("ImageUnavailable", "no web:2")
+    assert progress.failed_places[0].cause == RolloutCause("ImageUnavailable", "no web:2")
 
 
 def test_the_state_of_a_city_does_not_count_when_it_is_of_an_older_generation() -> None:
     older = workload("DFW", generation=2, observed=1, rollout=a_rollout(DFW="Failed"))
-    assert assess_rollout(older, [deployment("DFW")], []).failed == []
+    assert assess_rollout(older, [deployment("DFW")], []).failed_places == []
 
 
 def test_a_rollback_is_not_done_although_every_city_is_complete() -> None:

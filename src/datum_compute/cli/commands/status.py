@@ -200,11 +200,11 @@ def _rollout_text(session: Session, report: WorkloadReport, texts: CauseTexts) -
     if progress.halted:
         return f"Stopped; start it: {session.command('start', report.workload.metadata.name)}"
     if progress.restored_revision is not None:
-        cities = ", ".join(dict.fromkeys(place.place.city for place in progress.failed))
+        cities = ", ".join(dict.fromkeys(place.place.city for place in progress.failed_places))
         where = f" in {cities}" if cities else ""  # the city may have been removed
         return f"Failed{where}; revision {progress.restored_revision} was restored"
-    if progress.failed:
-        first = progress.failed[0]
+    if progress.failed_places:
+        first = progress.failed_places[0]
         return f"Failed: {humanize_reason(first.cause.reason)} (in {first.place.city})"
     if progress.paused:
         resume = session.command("rollout", "resume", report.workload.metadata.name)

@@ -105,7 +105,7 @@ class Progress:
         return is_current and all(p.phase is Phase.DONE for p in self.places)
 
     @property
-    def failed(self) -> list[PlaceProgress]:
+    def failed_places(self) -> list[PlaceProgress]:
         return [progress for progress in self.places if progress.phase is Phase.FAILED]
 
     @property

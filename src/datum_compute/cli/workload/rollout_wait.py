@@ -163,12 +163,12 @@ class RolloutWatch:
         if not self.latest.observed:
             return False
         if workload.spec.rollout.on_failure == "Rollback":
-            return bool(self.latest.failed)
+            return bool(self.latest.failed_places)
         waiting = {p.place for p in self.latest.places if p.phase is Phase.WAITING}
         return any(is_overdue(d) and place_of_deployment(d) not in waiting for d in deployments)
 
     def _rolled_back_error(self, progress: Progress, restored: int) -> FailedError:
-        failed = progress.failed
+        failed = progress.failed_places
         causes = "; ".join(_failed_place_text(place) for place in failed)
         return FailedError(
             f"The rollout of {self.name!r} failed and revision {restored} was restored: "
@@ -182,7 +182,7 @@ class RolloutWatch:
             undo = self.session.command("rollout", "undo", self.name)
             hint += f"\nUndo the change: {undo}"
         assert self.latest is not None
-        failed = self.latest.failed if len(self.latest.places) > 1 else ()
+        failed = self.latest.failed_places if len(self.latest.places) > 1 else ()
         where = ", ".join(dict.fromkeys(place.place.city for place in failed))
         return FailedError(
             f"The rollout of {self.name!r} failed{f' in {where}' if where else ''}: "
