@@ -111,6 +111,7 @@ def test_a_connection_waits_for_a_cell_that_reconnects() -> None:
         await asyncio.sleep(CELL_GRACE_S / 2)
         pool.connect()
         await waiting
+        assert pool.machines.is_awake(MACHINE_ID)
 
     run_with_pool(story)
 

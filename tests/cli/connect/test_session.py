@@ -46,12 +46,15 @@ def environment(cli: CliRunner, tmp_path: Path) -> CliEnvironment:
     return cli.environment(io.StringIO(), io.StringIO(), io.StringIO())
 
 
-def wait_in_session(target: ResolvedTarget, environment: CliEnvironment, wait_s: float) -> None:
-    async def main(_: object) -> None:
+def wait_in_session(target: ResolvedTarget, environment: CliEnvironment, wait_s: float) -> bool:
+    """Return True if a command of this duration ends by itself."""
+
+    async def main(_: object) -> bool:
         async with report_suspension(target, environment):
             await asyncio.sleep(wait_s)
+        return True
 
-    run_virtual(Random(1), main)
+    return run_virtual(Random(1), main)
 
 
 def test_a_suspended_server_ends_a_command_with_advice(
@@ -66,16 +69,16 @@ def test_a_suspended_server_ends_a_command_with_advice(
 def test_a_command_that_ends_soon_is_not_interrupted(
     suspended_pid: int, environment: CliEnvironment
 ) -> None:
-    wait_in_session(LOCAL, environment, wait_s=1.0)
+    assert wait_in_session(LOCAL, environment, wait_s=1.0)
 
 
 def test_a_server_that_runs_and_other_planes_are_not_interrupted(
     suspended_pid: int, environment: CliEnvironment
 ) -> None:
-    wait_in_session(ResolvedTarget(cast(Any, None)), environment, wait_s=100.0)
+    assert wait_in_session(ResolvedTarget(cast(Any, None)), environment, wait_s=100.0)
     os.kill(suspended_pid, signal.SIGCONT)
     os.waitid(os.P_PID, suspended_pid, os.WCONTINUED | os.WNOWAIT)
-    wait_in_session(LOCAL, environment, wait_s=100.0)
+    assert wait_in_session(LOCAL, environment, wait_s=100.0)
 
 
 def test_a_timeout_of_the_command_itself_is_not_changed(environment: CliEnvironment) -> None:
